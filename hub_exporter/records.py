@@ -1,0 +1,441 @@
+"""Every type that travels between stages, processes and files. A newcomer reads this first.
+
+    Recipe ──resolve──> ResolvedModel ──plan──> Plan(jobs, skipped)
+    Job ──export──> ExportOutcome ──verify──> Verification ──> JobResult ──write──> Index + files in the target
+
+All of them are frozen and strict and go to JSON and back without loss. Anything else is a local of one function.
+Sizes are bytes, durations seconds, unless a field says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+SCHEMA_VERSION = 1
+"""Of the index file. A reader refuses a newer one."""
+
+LAYOUT_VERSION = 1
+"""Of the files in a target: it goes up when names, graph inputs or side files change."""
+
+INDEX_FILE = "hub-exporter.json"
+"""The index at the root of every target."""
+
+Level = Literal["parity", "loaded", "exported"]
+"""What was proved of an artifact.
+
+`parity`: run in its own runtime from the written files, it agrees with the model on rows and shapes that the trace
+never saw. `loaded`: its runtime loads it, but agreement could not be shown. `exported`: nothing could run it here.
+"""
+
+Status = Literal["passed", "mismatch", "failed", "skipped"]
+"""How a job ended. `mismatch` means that the written files disagree with the model; their files are dropped."""
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of all records. (`kw_only` is not inherited in msgspec: each class says it.)"""
+
+
+# ── The recipe: what a user asks for ──────────────────────────────────────────────────────────────────────────────
+
+
+class AxisBounds(Record, kw_only=True):
+    """Smallest and largest size of a named axis (`batch_size`, `sequence_length`, ...), both inclusive."""
+
+    min: int | None = None
+    max: int | None = None
+
+
+class GenerationOptions(Record, kw_only=True):
+    """Which key/value cache the exported decoder uses."""
+
+    cache: Literal["dynamic", "static"] | None = None
+    """`dynamic` grows with the text; `static` is allocated once (ExecuTorch language models always use it)."""
+    max_cache_len: int | None = None
+    """Tokens that a static cache holds; default: the smaller of the model's context and 2,048."""
+
+
+class EngineOptions(Record, kw_only=True):
+    """Options of `transformers.exporters`, under the engine's own names. `None` leaves the default of the backend."""
+
+    dynamic: bool | None = None
+    """Symbolic axes (default) or the captured sizes, batch included."""
+    dynamic_shapes: dict[str, AxisBounds] = {}
+    """Bounds by axis name, for example `sequence_length: {max: 4096}`."""
+    prefer_deferred_runtime_asserts_over_guards: bool | None = None
+    strict: bool | None = None
+    attention: Literal["sdpa", "eager"] | None = None
+    """Attention implementation to trace; flash and flex attention cannot be exported and are replaced by `sdpa`."""
+    multi_token_decode: bool | None = None
+    """One decoder graph for prefill and decode (default), or `false` for a prefill and a decode graph."""
+    generation: GenerationOptions = GenerationOptions()
+    opset_version: int | None = None
+    """ONNX only."""
+    optimize: bool | None = None
+    """ONNX only."""
+    ort_fusions: Literal["cpu", "cuda", "webgpu", "dml"] | None = None
+    """ONNX only."""
+    stateful: bool | None = None
+    """OpenVINO only."""
+    compress_to_fp16: bool | None = None
+    """OpenVINO only."""
+    alloc_graph_input: bool | None = None
+    """ExecuTorch only."""
+    alloc_graph_output: bool | None = None
+    """ExecuTorch only."""
+    alloc_mutable_buffers: bool | None = None
+    """ExecuTorch only."""
+    components: dict[str, dict[str, Any]] = {}
+    """Options for one component by its name (`prefill`, `decode`, `model`), over the ones above."""
+
+
+class DatasetSpec(Record, kw_only=True, rename="kebab"):
+    """Where capture, held-out and calibration rows come from."""
+
+    path: str
+    """A file (`.jsonl`, `.json`, `.csv`, `.tsv`, `.txt`, `.parquet`), a `datasets` id, or `builtin` for the small
+    set that ships with hub-exporter."""
+    name: str | None = None
+    """Configuration of the dataset."""
+    split: str = "train"
+    columns: dict[str, str] = {}
+    """What the task reads -> column of the dataset, for example `{text: sentence}`."""
+    rows: int = 16
+    """How many rows to draw, at least 8: 2 to capture, 6 held out, the rest to calibrate."""
+    revision: str | None = None
+    """Commit, tag or branch of a dataset on the Hub."""
+
+
+class ModelSettings(Record, kw_only=True, rename="kebab"):
+    """One model of the recipe; also the type of `defaults`, where `source` and `target` stay empty."""
+
+    source: str = ""
+    """A Hub repository, optionally `@revision`, or a folder."""
+    target: str = ""
+    """A folder, or a Hub repository."""
+    task: str | None = None
+    """Overrides the task that the architecture implies."""
+    backends: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    dataset: DatasetSpec | None = None
+    engine: EngineOptions = EngineOptions()
+    trust_remote_code: bool = False
+    time_limit: int | None = None
+    """Minutes that one job may take; then it fails."""
+
+
+class PublishSettings(Record, kw_only=True, rename="kebab"):
+    mode: Literal["commit", "pull-request"] = "commit"
+    require: Literal["any", "all"] = "any"
+    """`any` keeps what passed; `all` writes nothing unless every job passed."""
+
+
+class Recipe(Record, kw_only=True, rename="kebab"):
+    """`hub-exporter.yaml`, or the command line that says the same."""
+
+    defaults: ModelSettings = ModelSettings()
+    models: tuple[ModelSettings, ...] = ()
+    runners: dict[str, str] = {}
+    """Runner kind -> label of the runner: `linux-cpu`, `linux-cuda`, `macos-arm64`."""
+    publish: PublishSettings = PublishSettings()
+
+
+class Setting(Record, kw_only=True):
+    """One effective value that is not the built-in default, and where it was written."""
+
+    key: str
+    """`engine.optimize`"""
+    value: Any
+    origin: str
+    """`hub-exporter.yaml: models[0]`, `hub-exporter.yaml: defaults` or `--backends`."""
+
+
+class ModelRequest(Record, kw_only=True):
+    """One model of a recipe after the three levels (defaults < recipe < command line) are merged."""
+
+    settings: ModelSettings
+    origins: tuple[Setting, ...] = ()
+
+
+# ── The model: what is known of it without loading it ─────────────────────────────────────────────────────────────
+
+
+class SourceFile(Record, kw_only=True):
+    path: str
+    size: int
+    sha256: str
+
+
+class ResolvedModel(Record, kw_only=True):
+    """A source pinned to one state, and everything the plan needs. Made without torch and without the weights."""
+
+    source: str
+    """As the user wrote it."""
+    name: str
+    """Last part of the repository id or folder, letters, digits, `-` and `_` only: the first part of a job's name."""
+    repo: str | None
+    """Hub id; `None` for a folder."""
+    revision: str | None
+    """As the user wrote it (`main`, `v1.2`)."""
+    commit: str
+    """Commit sha on the Hub; for a folder `sha256:<digest of its files>`."""
+    folder: str
+    """Absolute path of the local snapshot."""
+    task: str
+    task_origin: str
+    """Why this task: `BertForMaskedLM`, `modules.json`, `recipe`."""
+    auto_class: str
+    """`AutoModelForMaskedLM`"""
+    architecture: str
+    """`BertForMaskedLM`"""
+    model_type: str
+    sentence_transformers: bool = False
+    remote_code: bool = False
+    """The repository brings its own modelling code, and the user consented."""
+    parameters: int
+    weight_bytes: int
+    dtypes: dict[str, int]
+    """safetensors dtype (`F32`) -> parameters stored in it."""
+    context_length: int | None = None
+    """Positions that the model was built for, from its configuration."""
+    padding_side: Literal["left", "right"] = "right"
+    license: str | None = None
+    license_name: str | None = None
+    license_link: str | None = None
+    languages: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    side_files: tuple[str, ...] = ()
+    """Tokenizer, processor, chat template, configuration and licence files to carry along, relative to `folder`."""
+    files: tuple[SourceFile, ...] = ()
+    """Weights and configuration, with digests."""
+
+
+# ── The plan ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Job(Record, kw_only=True):
+    """One export: a model, a backend, a variant. It carries all that its process needs."""
+
+    name: str
+    """`model.backend.variant`: directory, log heading, `--only` argument and JSON key."""
+    model: ResolvedModel
+    backend: str
+    variant: str
+    engine: EngineOptions
+    dataset: DatasetSpec | None
+    runner: str
+    """Label of the runner that can make and check it."""
+    time_limit: float
+    """Seconds for each of its stages."""
+    target: str
+
+
+class Skip(Record, kw_only=True):
+    """A job that was asked for and will not run."""
+
+    name: str
+    reason: str
+
+
+class Plan(Record, kw_only=True):
+    jobs: tuple[Job, ...]
+    skipped: tuple[Skip, ...] = ()
+    requests: tuple[ModelRequest, ...] = ()
+
+
+# ── Rows and capture ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Row(Record, kw_only=True):
+    """One row of the dataset, reduced to what the task reads."""
+
+    id: str
+    """Its number in the split, or its id where it has one."""
+    values: dict[str, Any]
+    """`{"text": ...}`, `{"text": ..., "text_pair": ...}` or `{"messages": [...]}`"""
+
+
+class CaptureSpec(Record, kw_only=True):
+    """Which rows were used for what: disjoint, and reproducible from the revision and the ids."""
+
+    path: str
+    name: str | None = None
+    split: str
+    revision: str | None = None
+    digest: str
+    """sha256 over the rows."""
+    capture: tuple[Row, ...]
+    held_out: tuple[Row, ...]
+    calibration: tuple[Row, ...] = ()
+
+
+# ── Results ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Port(Record, kw_only=True):
+    """One input or output of a graph."""
+
+    name: str
+    dtype: str
+    """numpy's name: `int64`, `float32`."""
+    shape: tuple[int | str, ...]
+    """Numbers are fixed, names are free axes."""
+
+
+class Component(Record, kw_only=True):
+    """One exported graph."""
+
+    name: str
+    """`model`, `prefill`, `decode`"""
+    file: str
+    """Relative to the backend's folder."""
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    planned_memory: int | None = None
+    """Bytes that ExecuTorch allocates before the first input."""
+    delegated: float | None = None
+    """Share of an ExecuTorch graph's operators that run in the delegate, 0 to 1."""
+
+
+class Artifact(Record, kw_only=True):
+    path: str
+    """Relative to the target."""
+    size: int
+    sha256: str
+
+
+class ExportOutcome(Record, kw_only=True):
+    """What the export stage wrote."""
+
+    components: tuple[Component, ...]
+    layout: str
+    """How the graphs are driven: `encoder`, `decoder` (one graph with a cache), `prefill-decode`, `seq2seq`."""
+    restrictions: tuple[str, ...] = ()
+    """What the files cannot do, in words for the card: `batch 1`, `at most 512 tokens`."""
+    notes: tuple[str, ...] = ()
+    """What was changed to make it exportable: `flash_attention_2 replaced by sdpa`."""
+    versions: dict[str, str] = {}
+    """Packages that were really used."""
+    seconds: dict[str, float] = {}
+    """Step -> wall time: `load`, `trace`, `save`."""
+    options: dict[str, Any] = {}
+    """What the engine was told, for the index."""
+
+
+class Figure(Record, kw_only=True):
+    """Agreement of one output with the eager model."""
+
+    output: str
+    max_abs: float
+    max_rel: float
+    """Relative to the largest absolute value of the reference."""
+    cosine: float
+    """Smallest over the vectors of the last axis."""
+    agreement: float | None = None
+    """Share of positions with the same argmax, where the output is a distribution over classes or tokens."""
+    finite: bool = True
+
+
+class CaseResult(Record, kw_only=True):
+    """One run of a graph beside the eager model."""
+
+    case: str
+    """`capture`, `batch 1`, `batch 3, left-padded`"""
+    shape: tuple[int, ...]
+    """(batch, length) of the inputs"""
+    figures: tuple[Figure, ...] = ()
+    error: str | None = None
+    """Why the graph could not be run on it."""
+    passed: bool
+
+
+class DecodeResult(Record, kw_only=True):
+    """A greedy decode loop beside `generate`."""
+
+    case: str
+    prompts: int
+    """Rows decoded together."""
+    tokens: int
+    """Tokens compared, over all rows."""
+    agreed: int
+    first_difference: str | None = None
+    """`row 0, step 7: 'the' instead of 'a'`"""
+    max_abs: float
+    """Largest difference of the logits while both had the same text."""
+    error: str | None = None
+    passed: bool
+
+
+class Verification(Record, kw_only=True):
+    level: Level
+    reason: str
+    """Why this level and no higher, in one sentence; for `parity` what it was shown on."""
+    passed: bool
+    runtime: str
+    """`onnxruntime 1.32.0`"""
+    tolerance: dict[str, float] = {}
+    cases: tuple[CaseResult, ...] = ()
+    decodes: tuple[DecodeResult, ...] = ()
+    notes: tuple[str, ...] = ()
+    """For the card, such as what the runtime's default precision costs."""
+
+
+class JobResult(Record, kw_only=True):
+    """How a job ended, and all that was learned on the way."""
+
+    job: str
+    backend: str
+    variant: str
+    status: Status
+    reason: str = ""
+    """Empty when it passed; otherwise one sentence."""
+    hint: str | None = None
+    folder: str = ""
+    """Of its files, relative to the target."""
+    export: ExportOutcome | None = None
+    verification: Verification | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    seconds: float = 0.0
+    peak_memory: int = 0
+    """Largest resident set of the export process, in bytes."""
+    log: str | None = None
+    """Where the whole output of its processes is."""
+
+
+class Index(Record, kw_only=True):
+    """`hub-exporter.json`: what is in a target, where it came from and what was proved."""
+
+    schema: int = SCHEMA_VERSION
+    layout: int = LAYOUT_VERSION
+    tool: str
+    """`hub-exporter 0.1.0`"""
+    source: ResolvedModel
+    capture: CaptureSpec | None
+    jobs: tuple[JobResult, ...]
+    side_files: tuple[Artifact, ...] = ()
+
+
+class ModelReport(Record, kw_only=True):
+    """What one model's run gave: one line of the final table per job, one element of `--json`."""
+
+    source: str
+    target: str
+    results: tuple[JobResult, ...]
+    written: bool
+    """Whether anything was put into the target."""
+
+
+# ── JSON ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+R = TypeVar("R", bound=Record)
+
+
+def to_json(record: Record | tuple[Record, ...] | list[Record]) -> bytes:
+    """The record as indented JSON, keys in the order of the class, with a final newline."""
+    return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
+
+
+def from_json(data: bytes | str, cls: type[R]) -> R:
+    """The record that `to_json` wrote. Raises `msgspec.ValidationError` with the path of what is wrong."""
+    return msgspec.json.decode(data, type=cls)
