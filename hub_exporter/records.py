@@ -93,9 +93,9 @@ class EngineOptions(Record, kw_only=True):
 class DatasetSpec(Record, kw_only=True, rename="kebab"):
     """Where capture, held-out and calibration rows come from."""
 
-    path: str
+    path: str = ""
     """A file (`.jsonl`, `.json`, `.csv`, `.tsv`, `.txt`, `.parquet`), a `datasets` id, or `builtin` for the small
-    set that ships with hub-exporter."""
+    set that ships with hub-exporter. Empty: the default dataset of the task."""
     name: str | None = None
     """Configuration of the dataset."""
     split: str = "train"
@@ -324,17 +324,18 @@ class ExportOutcome(Record, kw_only=True):
 
 
 class Figure(Record, kw_only=True):
-    """Agreement of one output with the eager model."""
+    """Agreement of one output with the eager model. The three measures are `None` where nothing can be compared: the
+    output has another shape, or is not finite (then `problem` says so)."""
 
     output: str
-    max_abs: float
-    max_rel: float
+    max_abs: float | None
+    max_rel: float | None
     """Relative to the largest absolute value of the reference."""
-    cosine: float
+    cosine: float | None
     """Smallest over the vectors of the last axis."""
     agreement: float | None = None
     """Share of positions with the same argmax, where the output is a distribution over classes or tokens."""
-    finite: bool = True
+    problem: str | None = None
 
 
 class CaseResult(Record, kw_only=True):
@@ -361,8 +362,8 @@ class DecodeResult(Record, kw_only=True):
     agreed: int
     first_difference: str | None = None
     """`row 0, step 7: 'the' instead of 'a'`"""
-    max_abs: float
-    """Largest difference of the logits while both had the same text."""
+    max_abs: float | None
+    """Largest difference of the logits, the loop being fed with the reference's tokens after a first difference."""
     error: str | None = None
     passed: bool
 
@@ -401,6 +402,8 @@ class JobResult(Record, kw_only=True):
     """Largest resident set of the export process, in bytes."""
     log: str | None = None
     """Where the whole output of its processes is."""
+    rows: str | None = None
+    """Digest of the rows it was made and checked with; `None` where they are those of the index's `capture`."""
 
 
 class Index(Record, kw_only=True):
@@ -424,6 +427,74 @@ class ModelReport(Record, kw_only=True):
     results: tuple[JobResult, ...]
     written: bool
     """Whether anything was put into the target."""
+
+
+# ── The reference: what the eager model says, made once per model by a process of its own ─────────────────────────
+
+
+class ReferenceCase(Record, kw_only=True):
+    """One forward of the eager model. Its arrays are `<name>/in/<input>` and `<name>/out/<output>` in the npz."""
+
+    name: str
+    batch: int
+    length: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class ReferenceDecode(Record, kw_only=True):
+    """One greedy `generate`. Its arrays in the npz: `<name>/ids` and `<name>/mask` (batch, length) int64, the prompts;
+    `<name>/tokens` (batch, steps) int64; `<name>/logits` (steps, batch, vocabulary) float32, of every step."""
+
+    name: str
+    batch: int
+    chunks: tuple[int, ...]
+    """How the prompt is fed: `(length,)` at once, `(5, length - 5)` as a prefill and a continuation."""
+
+
+class Reference(Record, kw_only=True):
+    """What the written files of every backend are compared with; the arrays lie beside it in `reference.npz`."""
+
+    layout: str
+    metric: Literal["vectors", "classes", "tokens"]
+    cases: tuple[ReferenceCase, ...]
+    decodes: tuple[ReferenceDecode, ...] = ()
+    eos_tokens: tuple[int, ...] = ()
+    """Suppressed while decoding, as `generate` was told to go on past the end of the text."""
+    start_token: int | None = None
+    """First decoder token of a sequence-to-sequence model."""
+    versions: dict[str, str] = {}
+    notes: tuple[str, ...] = ()
+
+
+# ── What the stages say while they work ───────────────────────────────────────────────────────────────────────────
+
+
+class Event(Record, kw_only=True):
+    """One line of progress, from a stage process to the report."""
+
+    job: str
+    """Job name, or the model's name for steps that its jobs share (`sample`, `reference`)."""
+    kind: Literal["start", "step", "note", "end"]
+    """`start` and `end` bracket a job; a `step` begins one of its steps and so ends the one before."""
+    text: str
+    """Of the step (`trace`, `save`, `verify: batch 3`), the note, or the outcome."""
+    seconds: float = 0.0
+    """Since the job began."""
+    status: Status | None = None
+    """On `end`."""
+
+
+class ModelRun(Record, kw_only=True):
+    """What the run stage hands to the writing one: results, and the files of those that passed.
+
+    The files of a passed job lie under `work/<job>/<path of the artifact in the target>`.
+    """
+
+    model: ResolvedModel
+    work: str
+    capture: CaptureSpec | None
+    results: tuple[JobResult, ...]
 
 
 # ── JSON ──────────────────────────────────────────────────────────────────────────────────────────────────────────

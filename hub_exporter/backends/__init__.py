@@ -1,0 +1,57 @@
+"""One module per backend, each holding only what differs between them.
+
+Writing half (needs torch and the engine):
+    FORMAT                       the engine's name of the format
+    graphs(request)              which graphs to trace: `graphs.standard`, or the backend's own
+    options(job)                 what the engine is told besides shapes
+    write(exported, folder, ...) files in the layout that clients load, and what is in them
+
+Running half (needs only the backend's own runtime where it can):
+    open_runner(folder, outcome) a `Runner` over the written files
+
+To add a backend: a module here, its row in `catalogue.py`, its name in `_MODULES`, its tests.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Protocol
+
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+
+_MODULES = {
+    "onnx": "onnx",
+    "openvino": "openvino",
+    "executorch-xnnpack": "executorch",
+    "dynamo": "dynamo",
+}
+
+
+class Runner(Protocol):
+    """Written files in their own runtime. Arrays in and out are numpy; token arrays are int64 (batch, length)."""
+
+    runtime: str
+    """Name and version: `onnxruntime 1.32.0`."""
+    max_batch: int | None
+    """Rows that the graph takes at once; `None` for any number."""
+    padded: bool
+    """Whether the graph takes a mask; without one, rows are run without their padding."""
+    multi_token: bool
+    """Whether a step may feed several tokens behind a filled cache."""
+
+    def forward(self, inputs: Arrays) -> Arrays:
+        """Run the one graph of an encoder or a sequence-to-sequence model on named inputs."""
+
+    def start(self, batch: int) -> None:
+        """Empty the cache of a decoder."""
+
+    def step(self, input_ids: np.ndarray, attention_mask: np.ndarray, position_ids: np.ndarray) -> np.ndarray:
+        """Feed tokens behind the cache; `attention_mask` covers past and new ones. Gives logits (batch, length, vocabulary)."""
+
+
+def get(backend: str) -> ModuleType:
+    """The module of a backend, imported on first use."""
+    return importlib.import_module(f"hub_exporter.backends.{_MODULES[backend]}")

@@ -1,0 +1,231 @@
+"""ExecuTorch for XNNPACK: bounded graphs, a language model with its static cache inside, run by the Python runtime.
+
+ExecuTorch plans its memory from the upper bounds of the axes, so that no axis may be left without one: unbounded, the
+engine guesses (64 tokens for a language model, 12.9 GB for MiniLM).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hub_exporter.backends import Arrays
+from hub_exporter.errors import HubExporterError
+from hub_exporter.records import Component, ExportOutcome, Port
+
+FORMAT = "executorch"
+DEFAULTS: dict[str, Any] = {"backend": "xnnpack"}
+
+
+# ── Writing ──
+
+
+def graphs(request: Any) -> Any:
+    """Batch 1 and bounded lengths. A decoder wraps the model with a static cache, as ExecuTorch's LLM runner drives
+    it: `forward(input_ids[1, n], cache_position[n]) -> logits`; `generation: {cache: dynamic}` keeps it outside."""
+    from hub_exporter import graphs as common
+
+    if request.layout == "decoder":
+        if request.options.generation.cache == "dynamic":
+            return _cache_outside(request)
+        return "static-decoder", {"model": _static_decoder(request)}
+    rows = {name: value[:1] for name, value in request.captured.items()}  # the padded row, so that the mask is kept
+    graph = common.without_cache(request, rows)
+    shapes = common.shapes_for(request, graph.inputs, capped=True)
+    if shapes is not None:
+        shapes = {name: {axis: dim for axis, dim in axes.items() if axis != 0} for name, axes in shapes.items()}
+    return request.layout, {"model": common.Graph(graph.module, graph.inputs, shapes)}
+
+
+def _static_decoder(request: Any) -> Any:
+    import torch
+    from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
+
+    from hub_exporter import graphs as common
+
+    model, tokens = request.loaded.model, common.max_length(request)
+    model.generation_config.cache_implementation = "static"
+    model.generation_config.use_cache = True
+    module = TorchExportableModuleWithStaticCache(model, batch_size=1, max_cache_len=tokens)
+    prompt = torch.from_numpy(request.captured["input_ids"][-1:, -3:])
+    inputs = {"input_ids": prompt, "cache_position": torch.arange(prompt.shape[1])}
+    length = torch.export.Dim("sequence_length", min=1, max=tokens - 1)
+    shapes = {"input_ids": {1: length}, "cache_position": {0: length}}
+    return common.Graph(module, inputs, None if request.options.dynamic is False else shapes, strict=True)
+
+
+def _cache_outside(request: Any) -> Any:
+    from hub_exporter import graphs as common
+
+    layout, parts = common.standard(request)
+    return layout, {
+        name: common.Graph(graph.module, graph.inputs, common.shapes_for(request, graph.inputs, capped=True))
+        for name, graph in parts.items()
+    }
+
+
+@contextlib.contextmanager
+def patched(request: Any) -> Iterator[None]:
+    """Hand the metadata methods of the LLM runner to the lowering: the engine has no option for them."""
+    if request.layout != "decoder" or request.options.generation.cache == "dynamic":
+        yield
+        return
+    from transformers.exporters import exporter_executorch as engine
+
+    lower = engine.to_edge_transform_and_lower
+    engine.to_edge_transform_and_lower = functools.partial(lower, constant_methods=runner_methods(request))
+    try:
+        yield
+    finally:
+        engine.to_edge_transform_and_lower = lower
+
+
+def runner_methods(request: Any) -> dict[str, Any]:
+    """The constant methods that ExecuTorch's LLM runner and optimum-executorch read from a language model."""
+    from hub_exporter.graphs import max_length
+    from hub_exporter.loading import generation_config
+
+    config, tokens = request.loaded.model.config.get_text_config(), generation_config(request.loaded.model)
+    eos = tokens.eos_token_id
+    methods = {
+        "get_max_seq_len": max_length(request),
+        "get_max_context_len": max_length(request),
+        "get_vocab_size": config.vocab_size,
+        "get_n_layers": config.num_hidden_layers,
+        "get_max_batch_size": 1,
+        "get_dtype": 6,  # ExecuTorch's number for float32
+        "use_kv_cache": True,
+        "use_sdpa_with_kv_cache": False,
+        "enable_dynamic_shape": request.options.dynamic is not False,
+    }
+    if tokens.bos_token_id is not None:
+        methods["get_bos_id"] = tokens.bos_token_id
+    if eos is not None:
+        methods["get_eos_ids"] = eos if isinstance(eos, list) else [eos]
+    return methods
+
+
+def restrictions(request: Any) -> list[str]:
+    from hub_exporter.graphs import max_length
+
+    if request.options.dynamic is False:
+        return ["every axis is fixed to the captured size"]
+    kind = "text and answer together" if request.layout == "decoder" else "input"
+    return ["batch 1", f"at most {max_length(request)} tokens of {kind}"]
+
+
+def write(exported: Any, folder: Path, layout: str) -> list[Component]:
+    exported.save_pretrained(folder)
+    return [_component(name, part, folder) for name, part in exported.components.items()]
+
+
+def _component(name: str, part: Any, folder: Path) -> Component:
+    from executorch.devtools.backend_debug import get_delegation_info
+
+    info = get_delegation_info(part.program.exported_program().graph_module)
+    total = info.num_delegated_nodes + info.num_non_delegated_nodes
+    if not info.num_delegated_subgraphs:
+        raise HubExporterError(
+            f"Nothing of `{name}` was delegated to XNNPACK: it would run on the slow portable kernels",
+            hint="XNNPACK takes fp32 graphs; other data types and operators stay outside",
+        )
+    plan = part.program.executorch_program.execution_plan[0]
+    meta = _meta(folder / f"{name}.pte")
+    names = _leaf_names(part.metadata)
+    return Component(
+        name=name,
+        file=f"{name}.pte",
+        inputs=_ports(names, meta.input_tensor_meta, meta.num_inputs()),
+        outputs=_ports([], meta.output_tensor_meta, meta.num_outputs()),
+        planned_memory=sum(plan.non_const_buffer_sizes),
+        delegated=round(info.num_delegated_nodes / total, 4),
+    )
+
+
+def _leaf_names(metadata: Any) -> list[str]:
+    """Names of the flat inputs in the order in which the program takes them."""
+    from transformers.exporters.metadata import load_treespec
+
+    return list(load_treespec(metadata.in_spec).children_specs[1].context)
+
+
+def _meta(path: Path) -> Any:
+    from executorch.runtime import Runtime
+
+    return Runtime.get().load_program(path).metadata("forward")
+
+
+def _ports(names: list[str], info: Any, count: int) -> tuple[Port, ...]:
+    """Ports with their upper bounds: the program knows no others."""
+    kinds = {"Long": "int64", "Float": "float32", "Bool": "bool", "Int": "int32", "Half": "float16"}
+    ports = []
+    for index in range(count):
+        tensor = info(index)
+        label = names[index] if index < len(names) else f"output_{index}"
+        dtype = str(tensor.dtype()).rsplit(".", 1)[-1]
+        ports.append(Port(name=label, dtype=kinds.get(dtype, dtype), shape=tuple(tensor.sizes())))
+    return tuple(ports)
+
+
+# ── Running ──
+
+
+def open_runner(folder: Path, outcome: ExportOutcome) -> Any:
+    if outcome.layout in ("decoder", "prefill-decode"):
+        from hub_exporter.backends.dynamo import EngineRunner
+
+        return EngineRunner(folder, outcome, f"executorch {outcome.versions['executorch']}", max_batch=1)
+    return ExecutorchRunner(folder, outcome)
+
+
+class ExecutorchRunner:
+    """ExecuTorch's Python runtime. One row at a time; a decoder's cache is inside the program."""
+
+    max_batch = 1
+    multi_token = True
+
+    def __init__(self, folder: Path, outcome: ExportOutcome):
+        from executorch.runtime import Runtime
+
+        component = outcome.components[0]
+        self.runtime = f"executorch {outcome.versions['executorch']}"
+        self.padded = outcome.layout != "static-decoder"
+        self._inputs = [port.name for port in component.inputs]
+        self._outputs = output_names(folder, len(component.outputs))
+        self._program = Runtime.get().load_program(folder / component.file)
+        self._method = self._program.load_method("forward")
+        self._position = 0
+
+    def forward(self, inputs: Arrays) -> Arrays:
+        return dict(zip(self._outputs, self._execute([inputs[name] for name in self._inputs]), strict=True))
+
+    def start(self, batch: int) -> None:
+        self._position = 0
+
+    def step(self, input_ids: np.ndarray, attention_mask: np.ndarray, position_ids: np.ndarray) -> np.ndarray:
+        length = input_ids.shape[1]
+        cache_position = np.arange(self._position, self._position + length, dtype=np.int64)
+        self._position += length
+        return self._execute([input_ids, cache_position])[0]
+
+    def _execute(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        import torch
+
+        answer = self._method.execute([torch.from_numpy(np.ascontiguousarray(array)) for array in arrays])
+        return [tensor.clone().numpy() for tensor in answer]
+
+
+def output_names(folder: Path, count: int) -> list[str]:
+    """Names of the flat outputs, from the engine's manifest: the program itself has none."""
+    import json
+
+    manifest = json.loads((folder / "export.json").read_text("utf-8"))
+    metadata = next(iter(manifest["components"].values()))["metadata"]
+    spec = json.loads(metadata["out_spec"])[1]
+    names = json.loads(spec["context"]) if spec["context"] else None
+    return names if isinstance(names, list) and len(names) == count else ["logits", *map(str, range(1, count))]

@@ -1,0 +1,241 @@
+"""ONNX: one self-contained `model.onnx`, axes and caches named as the clients look for them, run in ONNX Runtime."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hub_exporter.backends import Arrays
+from hub_exporter.records import Component, ExportOutcome, Port
+
+FORMAT = "onnx"
+DEFAULTS: dict[str, Any] = {}
+
+EMBED_LIMIT = int(1.9 * 2**30)
+"""Bytes of weights up to which they go into the `.onnx` file itself: protobuf ends at 2 GiB."""
+
+CACHE_PORT = re.compile(r"^(input|output)\.cache\.layers\.(\d+)\.(key|value)s$")
+"""The engine's name of one tensor of a key/value cache."""
+
+
+def graphs(request: Any) -> Any:
+    from hub_exporter.graphs import standard
+
+    return standard(request)
+
+
+@contextlib.contextmanager
+def patched(request: Any) -> Iterator[None]:
+    """Nothing of the engine is changed for this format."""
+    yield
+
+
+def restrictions(request: Any) -> list[str]:
+    if request.options.dynamic is False:
+        batch, length = request.captured["input_ids"].shape
+        return [f"every axis is fixed: batch {batch}, length {length}"]
+    return []
+
+
+# ── Writing ──
+
+
+def write(exported: Any, folder: Path, layout: str) -> list[Component]:
+    """Save every component and an `export.json` that fits its port names."""
+    components, entries = [], {}
+    for name, part in exported.components.items():
+        program, file = part.program, f"{name}.onnx"
+        renamed = rename_cache_ports(program)
+        name_axes(program)
+        _save(program, folder / file)
+        metadata = flat_metadata(part.metadata, program) if renamed else part.metadata
+        entries[name] = {"file": file, "metadata": vars(metadata)}
+        components.append(
+            Component(name=name, file=file, inputs=_ports(program.graph.inputs), outputs=_ports(program.graph.outputs))
+        )
+    manifest = {"schema_version": 1, "export_format": FORMAT, "components": entries}
+    (folder / "export.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    return components
+
+
+def _save(program: Any, path: Path) -> None:
+    """Weights inside the file where protobuf allows it, else in `<file>_data`, where every client looks for them.
+
+    The engine insists on `<file>.data` when it loads: an empty file satisfies it.
+    """
+    import onnx_ir
+
+    weights = sum(value.const_value.nbytes for value in program.graph.initializers.values() if value.const_value)
+    external = f"{path.name}_data" if weights > EMBED_LIMIT else None
+    onnx_ir.save(program, str(path), external_data=external)
+    path.with_name(f"{path.name}.data").touch()
+
+
+def rename_cache_ports(program: Any) -> bool:
+    """`input.cache.layers.0.keys` -> `past_key_values.0.key`, `output.…` -> `present.0.key`; whether there were any."""
+    renamed = False
+    for value in [*program.graph.inputs, *program.graph.outputs]:
+        match = CACHE_PORT.match(value.name)
+        if match:
+            prefix = "past_key_values" if match[1] == "input" else "present"
+            value.name = f"{prefix}.{match[2]}.{match[3]}"
+            renamed = True
+    return renamed
+
+
+AXES = {
+    "input_ids": ("batch_size", "sequence_length"),
+    "token_type_ids": ("batch_size", "sequence_length"),
+    "position_ids": ("batch_size", "sequence_length"),
+    "decoder_input_ids": ("batch_size", "decoder_sequence_length"),
+    "decoder_attention_mask": ("batch_size", "decoder_sequence_length"),
+}
+
+
+def name_axes(program: Any) -> None:
+    """Give the symbols of the inputs readable names, and the same names to what is computed from them.
+
+    The trace has one symbol per input and axis (`s44`, `s70`); all that mean one thing get one name. Shapes of inner
+    values are dropped: they only repeat the symbols, and runtimes infer them.
+    """
+    import onnx_ir
+
+    names = _axis_names(program.graph.inputs)
+    for value in [*program.graph.inputs, *program.graph.outputs]:
+        if value.shape is not None:
+            value.shape = onnx_ir.Shape([_renamed(dim, names) for dim in value.shape])
+    for node in program.graph:
+        for output in node.outputs:
+            if not output.is_graph_output():
+                output.shape = None
+
+
+def _axis_names(inputs: Any) -> dict[str, str]:
+    has_cache = any(value.name.startswith("past_key_values.") for value in inputs)
+    names: dict[str, str] = {}
+    for value in inputs:
+        dims = [str(dim) if not isinstance(dim, int) else None for dim in value.shape]
+        roles: dict[int, str] = {}
+        if value.name in AXES:
+            roles = dict(enumerate(AXES[value.name]))
+        elif value.name == "attention_mask" and len(dims) == 2:
+            roles = {0: "batch_size", 1: "total_sequence_length" if has_cache else "sequence_length"}
+        elif value.name.startswith("past_key_values.") and len(dims) == 4:
+            roles = {0: "batch_size", 2: "past_sequence_length"}
+        for axis, role in roles.items():
+            symbol = dims[axis] if axis < len(dims) else None
+            if symbol and symbol not in names:
+                names[symbol] = role
+    return names
+
+
+def _renamed(dim: Any, names: dict[str, str]) -> int | str:
+    if isinstance(dim, int):
+        return dim
+    text = str(dim)
+    if text.isdigit():
+        return int(text)
+    renamed = re.sub(r"[A-Za-z_]\w*", lambda match: names.get(match[0], match[0]), text)
+    parts = {part.strip() for part in renamed.split("+")}
+    return "total_sequence_length" if parts == {"past_sequence_length", "sequence_length"} else renamed
+
+
+def flat_metadata(metadata: Any, program: Any) -> Any:
+    """The manifest's entry for a graph whose ports were renamed: flat names in, a flat dict out."""
+    import dataclasses
+
+    from torch.utils import _pytree as pytree
+
+    inputs = [value.name for value in program.graph.inputs]
+    outputs = [value.name for value in program.graph.outputs]
+    return dataclasses.replace(
+        metadata,
+        kwargs={name: {"container": "Tensor"} for name in inputs},
+        in_spec=pytree.treespec_dumps(pytree.tree_structure(((), dict.fromkeys(inputs, 0)))),
+        out_spec=pytree.treespec_dumps(pytree.tree_structure(dict.fromkeys(outputs, 0))),
+        in_constants={},
+        out_constants=[],
+    )
+
+
+def _ports(values: Any) -> tuple[Port, ...]:
+    return tuple(
+        Port(
+            name=value.name,
+            dtype=str(value.dtype.numpy()),
+            shape=tuple(dim if isinstance(dim, int) else str(dim) for dim in value.shape),
+        )
+        for value in values
+    )
+
+
+# ── Running ──
+
+
+def open_runner(folder: Path, outcome: ExportOutcome) -> OnnxRunner:
+    return OnnxRunner(folder, outcome)
+
+
+class OnnxRunner:
+    """ONNX Runtime on the CPU; the cache of a decoder is carried from outputs to inputs."""
+
+    max_batch = None
+    padded = True
+
+    def __init__(self, folder: Path, outcome: ExportOutcome):
+        import onnxruntime
+
+        self.runtime = f"onnxruntime {onnxruntime.__version__}"
+        self.multi_token = outcome.layout == "decoder"
+        self._sessions = {
+            part.name: onnxruntime.InferenceSession(str(folder / part.file), providers=["CPUExecutionProvider"])
+            for part in outcome.components
+        }
+        self._components = {part.name: part for part in outcome.components}
+        self._past: Arrays | None = None
+
+    def forward(self, inputs: Arrays) -> Arrays:
+        return self._run("model", inputs)
+
+    def start(self, batch: int) -> None:
+        self._past = None
+        if "model" in self._sessions:
+            ports = [port for port in self._components["model"].inputs if port.name not in TOKEN_PORTS]
+            self._past = {port.name: np.zeros(_empty(port.shape, batch), port.dtype) for port in ports}
+
+    def step(self, input_ids: np.ndarray, attention_mask: np.ndarray, position_ids: np.ndarray) -> np.ndarray:
+        name = "model" if "model" in self._sessions else "prefill" if self._past is None else "decode"
+        tokens = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
+        answer = self._run(name, {**tokens, **(self._past or {})})
+        into = "decode" if name == "prefill" else name
+        self._past = {
+            port.name: answer[_output_of(port.name, answer)]
+            for port in self._components[into].inputs
+            if port.name not in TOKEN_PORTS
+        }
+        return answer["logits"]
+
+    def _run(self, name: str, inputs: Arrays) -> Arrays:
+        session = self._sessions[name]
+        feed = {port.name: inputs[port.name] for port in session.get_inputs() if port.name in inputs}
+        return dict(zip([port.name for port in session.get_outputs()], session.run(None, feed), strict=True))
+
+
+TOKEN_PORTS = ("input_ids", "attention_mask", "position_ids", "token_type_ids")
+
+
+def _empty(shape: tuple[int | str, ...], batch: int) -> tuple[int, ...]:
+    """The shape of an empty cache: batch rows, free axes of size 0."""
+    return tuple(batch if dim == "batch_size" else dim if isinstance(dim, int) else 0 for dim in shape)
+
+
+def _output_of(name: str, answer: Arrays) -> str:
+    """Which output holds the new value of the cache input `name`."""
+    candidates = (name.replace("past_key_values.", "present."), name.replace("input.", "output."), name)
+    return next(candidate for candidate in candidates if candidate in answer)

@@ -1,0 +1,155 @@
+"""The index -> README.md: Hub metadata, what the files are, how well they agree, how to run them. Pure.
+
+A card that hub-exporter wrote alone is replaced as a whole; in somebody else's README only the section between
+`BEGIN` and `END` is ours, and of its metadata only what was missing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from hub_exporter import wording
+from hub_exporter.records import Index, ResolvedModel
+from hub_exporter.section import BEGIN, END, HUB, lead, render_section
+from hub_exporter.snippets import environment
+
+TAGS = {"onnx": "onnx", "openvino": "openvino", "executorch": "executorch", "dynamo": "torch.export"}
+"""First part of a backend's name -> tag on the Hub."""
+
+DROPPED_TAGS = frozenset(
+    [
+        "pytorch",
+        "tf",
+        "jax",
+        "flax",
+        "rust",
+        "safetensors",
+        "gguf",
+        "coreml",
+        "mlx",
+        "onnx",
+        "openvino",
+        "executorch",
+        "transformers",
+        "sentence-transformers",
+        "transformers.js",
+        "endpoints_compatible",
+        "autotrain_compatible",
+        "text-embeddings-inference",
+        "text-generation-inference",
+        "custom_code",
+        "conversational",
+    ]
+)
+"""Tags that say what format the source was in, or that the Hub computes itself."""
+
+_FRONT_MATTER = re.compile(r"\A\s*---[ \t]*\r?\n(.*?)(?:^|\r?\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+
+
+def render_card(index: Index) -> str:
+    """The whole README.md of a folder that holds nothing but this export."""
+    page = environment().get_template("card.md.j2")
+    body = page.render(title=_title(index), lead=lead(index), section=render_section(index))
+    return _front_matter(metadata(index)) + "\n" + body.strip() + "\n"
+
+
+def merge_card(existing: str, index: Index) -> str:
+    """Somebody else's README.md with our section put in or renewed. Their metadata wins; tags are united.
+
+    A README whose metadata is not valid YAML keeps it as it is.
+    """
+    found = _FRONT_MATTER.match(existing)
+    text = existing[found.end() :] if found else existing
+    theirs = _parse(found.group(1)) if found else {}
+    section = render_section(index)
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.rpartition(END)
+    merged = before + section + after if begin and end else text.rstrip("\n") + "\n\n" + section + "\n"
+    head = found.group(0) if found and theirs is None else _front_matter(_merged(theirs or {}, metadata(index)))
+    return head + merged
+
+
+def metadata(index: Index) -> dict[str, Any]:
+    """The card's metadata block, in the order it is written; absent where it is not known."""
+    model = index.source
+    languages = list(map(wording.one_line, model.languages))
+    entries = {
+        **_license(index),
+        "language": languages[0] if len(languages) == 1 else languages,
+        "base_model": model.repo,
+        "base_model_relation": "quantized" if model.repo else None,
+        "pipeline_tag": _pipeline_tag(model),
+        "library_name": "sentence-transformers" if model.sentence_transformers else "transformers",
+        "tags": _tags(index),
+    }
+    return {key: value for key, value in entries.items() if value}
+
+
+def _license(index: Index) -> dict[str, str | None]:
+    """Licence fields of the source; an id that the Hub cannot know becomes `other` with its name."""
+    model = index.source
+    known = model.license is None or re.fullmatch(r"[a-z0-9][a-z0-9.-]*", model.license)
+    name = model.license_name or (None if known else model.license)
+    return {
+        "license": model.license if known else "other",
+        "license_name": wording.one_line(name) if name else None,
+        "license_link": _license_link(index),
+    }
+
+
+def _license_link(index: Index) -> str | None:
+    """An address, or a file that was carried along; a file that was not, at the source on the Hub."""
+    link, model = wording.one_line(index.source.license_link or ""), index.source
+    if re.match(r"https?://", link):
+        return link
+    if not link or ":" in link:
+        return None
+    if model.repo:
+        return f"{HUB}/{model.repo}/blob/{model.commit}/{link.removeprefix('./')}"
+    return link if link in {artifact.path for artifact in index.side_files} else None
+
+
+def _pipeline_tag(model: ResolvedModel) -> str:
+    """The Hub's tag for the task; it has none for text-to-text any more."""
+    if model.sentence_transformers and model.task == "feature-extraction":
+        return "sentence-similarity"
+    if model.task == "text2text-generation":
+        return next((tag for tag in ("translation", "summarization") if tag in model.tags), "text-generation")
+    return model.task
+
+
+def _tags(index: Index) -> list[str]:
+    backends = [job.backend.partition("-")[0] for job in index.jobs if job.status == "passed"]
+    formats = [TAGS.get(backend, backend) for backend in backends]
+    theirs = [tag for tag in map(wording.one_line, index.source.tags) if tag not in DROPPED_TAGS and ":" not in tag]
+    return list(dict.fromkeys([*formats, "transformers.exporters", "hub-exporter", *theirs]))
+
+
+def _front_matter(entries: dict[str, Any]) -> str:
+    text = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True, width=float("inf"))
+    return f"---\n{text}---\n"
+
+
+def _parse(block: str) -> dict[str, Any] | None:
+    try:
+        parsed = yaml.safe_load(block)
+    except yaml.YAMLError:
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+def _merged(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    tags = theirs.get("tags") or []
+    listed = [tags] if isinstance(tags, str) else list(tags)
+    # A licence is one statement in three fields, and so is a base model in two: never half theirs, half ours.
+    groups = [("license", "license_name", "license_link"), ("base_model", "base_model_relation")]
+    taken = {key for group in groups if any(key in theirs for key in group) for key in group}
+    missing = {key: value for key, value in ours.items() if key not in theirs and key not in taken}
+    return {**theirs, **missing, "tags": list(dict.fromkeys([*listed, *ours["tags"]]))}
+
+
+def _title(index: Index) -> str:
+    return (index.source.repo or index.source.name).rpartition("/")[2]

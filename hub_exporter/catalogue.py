@@ -1,0 +1,129 @@
+"""The backends that hub-exporter knows, as rows of data.
+
+What is written here decides what a recipe may ask for and what the plan skips; how a backend exports is in its module
+under `backends/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Machine = Literal["linux-cpu", "linux-cuda", "macos-arm64"]
+Layout = Literal["encoder", "decoder", "seq2seq"]
+
+RUNNERS: dict[str, str] = {"linux-cpu": "ubuntu-latest", "linux-cuda": "linux-cuda", "macos-arm64": "macos-15"}
+"""Kind of machine -> label of the runner that stands for it; the recipe's `runners` replaces labels."""
+
+VARIANTS = ("fp32", "fp16", "bf16", "int8", "int8-static", "int4")
+"""What a recipe may name. Which of them a backend makes today is in its row; the rest is skipped with the reason."""
+
+DEFAULT_VARIANTS = ("fp32",)
+
+AXES = ("batch_size", "sequence_length", "past_sequence_length", "total_sequence_length", "encoder_sequence_length")
+"""Names of the axes that `engine.dynamic_shapes` may bound."""
+
+COMMON_OPTIONS = frozenset(
+    {
+        "dynamic",
+        "dynamic_shapes",
+        "prefer_deferred_runtime_asserts_over_guards",
+        "strict",
+        "attention",
+        "multi_token_decode",
+        "generation",
+        "components",
+    }
+)
+"""Fields of `EngineOptions` that every backend takes; `Backend.options` adds the ones of its format."""
+
+_EXECUTORCH_OPTIONS = frozenset({"alloc_graph_input", "alloc_graph_output", "alloc_mutable_buffers"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """One row: what sets a backend apart before anything is exported."""
+
+    name: str
+    """As in a recipe and in a job's name: no dot."""
+    format: str
+    """The engine's `export_format`."""
+    delegate: str | None = None
+    """The engine's `backend` within ExecuTorch."""
+    folder: str
+    """Of its files in the target."""
+    runner: Machine = "linux-cpu"
+    """Machine that it needs; `linux-cpu` stands for any machine."""
+    variants: tuple[str, ...] = ()
+    """Those that it makes today."""
+    layouts: tuple[Layout, ...] = ("encoder", "decoder", "seq2seq")
+    """Kinds of model that it takes."""
+    options: frozenset[str] = frozenset()
+    """Fields of `EngineOptions` beyond the common ones."""
+
+    def takes(self, option: str) -> bool:
+        """Whether the field of `EngineOptions` means something to this backend."""
+        return option in COMMON_OPTIONS or option in self.options
+
+    def runs_on(self, machine: str) -> bool:
+        """Whether this kind of machine can make and check its files."""
+        return self.runner in ("linux-cpu", machine)
+
+
+_ROWS = (
+    Backend(
+        name="onnx",
+        format="onnx",
+        folder="onnx",
+        variants=("fp32",),
+        options=frozenset({"opset_version", "optimize", "ort_fusions"}),
+    ),
+    Backend(
+        name="openvino",
+        format="openvino",
+        folder="openvino",
+        variants=("fp32",),
+        options=frozenset({"stateful", "compress_to_fp16"}),
+    ),
+    Backend(
+        name="executorch-xnnpack",
+        format="executorch",
+        delegate="xnnpack",
+        folder="executorch/xnnpack",
+        variants=("fp32",),
+        options=_EXECUTORCH_OPTIONS,
+    ),
+    Backend(name="dynamo", format="dynamo", folder="pt2", variants=("fp32",)),
+    Backend(
+        name="executorch-mlx",
+        format="executorch",
+        delegate="mlx",
+        folder="executorch/mlx",
+        runner="macos-arm64",
+        options=_EXECUTORCH_OPTIONS,
+    ),
+    Backend(
+        name="executorch-cuda",
+        format="executorch",
+        delegate="cuda",
+        folder="executorch/cuda",
+        runner="linux-cuda",
+        options=_EXECUTORCH_OPTIONS,
+    ),
+)
+
+BACKENDS: dict[str, Backend] = {row.name: row for row in _ROWS}
+
+DEFAULT_BACKENDS = tuple(row.name for row in _ROWS if row.runner == "linux-cpu")
+"""Those that any machine can make."""
+
+
+def any_takes(option: str, backends: Iterable[str]) -> bool:
+    """Whether the field of `EngineOptions` means something to at least one of the backends."""
+    return any(BACKENDS[name].takes(option) for name in backends)
+
+
+def takers(option: str) -> tuple[str, ...]:
+    """Names of the backends that the field of `EngineOptions` is for."""
+    return tuple(name for name, row in BACKENDS.items() if row.takes(option))

@@ -1,0 +1,60 @@
+"""Two arrays -> how well they agree. Pure numpy, no runtime, no opinion about where the arrays came from."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hub_exporter.records import Figure
+
+TOLERANCE = {"max_rel": 1e-4, "cosine": 0.99999}
+"""For fp32 graphs. `max_rel` is the largest difference over the largest absolute value of the reference; runtimes
+differ by about 1e-6 of it (other order of additions), a weight that is 1 % off by 1e-3 and more."""
+
+
+def figure(name: str, got: np.ndarray, expected: np.ndarray, where: np.ndarray | None = None, argmax: bool = False) -> Figure:
+    """Compare one output.
+
+    `got` and `expected` have one shape, (batch, length, ...) or (batch, ...); `where` (batch, length) selects the
+    positions that count (real tokens), `argmax` also compares the index of the largest value of the last axis.
+    """
+    if got.shape != expected.shape:
+        return _incomparable(name, f"shape {tuple(got.shape)} instead of {tuple(expected.shape)}")
+    if where is not None and expected.ndim >= 2 and expected.shape[:2] == where.shape:
+        got, expected = got[where.astype(bool)], expected[where.astype(bool)]
+    got, expected = got.astype(np.float64), expected.astype(np.float64)
+    if not np.isfinite(got).all():
+        return _incomparable(name, "NaN or infinity")
+    difference = float(np.abs(got - expected).max(initial=0.0))
+    scale = max(float(np.abs(expected).max(initial=0.0)), 1e-6)
+    return Figure(
+        output=name,
+        max_abs=difference,
+        max_rel=difference / scale,
+        cosine=cosine(got, expected),
+        agreement=_argmax_agreement(got, expected) if argmax else None,
+    )
+
+
+def cosine(got: np.ndarray, expected: np.ndarray) -> float:
+    """Smallest cosine over the vectors of the last axis; two zero vectors agree."""
+    a, b = np.atleast_2d(got), np.atleast_2d(expected)
+    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    both_zero = (np.abs(a).max(axis=-1) == 0) & (np.abs(b).max(axis=-1) == 0)
+    values = np.where(both_zero, 1.0, (a * b).sum(axis=-1) / np.maximum(norms, 1e-30))
+    return float(min(values.min(initial=1.0), 1.0))
+
+
+def passes(measured: Figure, tolerance: dict[str, float]) -> bool:
+    """Whether an output agrees. The argmax is not judged here: at a near-tie it may differ between right answers."""
+    if measured.max_rel is None or measured.cosine is None:
+        return False
+    return measured.max_rel <= tolerance["max_rel"] and measured.cosine >= tolerance["cosine"]
+
+
+def _incomparable(name: str, problem: str) -> Figure:
+    return Figure(output=name, max_abs=None, max_rel=None, cosine=None, problem=problem)
+
+
+def _argmax_agreement(got: np.ndarray, expected: np.ndarray) -> float:
+    same = got.argmax(axis=-1) == expected.argmax(axis=-1)
+    return float(same.mean()) if same.size else 1.0

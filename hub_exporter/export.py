@@ -1,0 +1,174 @@
+"""One job -> files: load, capture, trace with the engine, write in the layout that clients load.
+
+The tracing is `transformers.exporters`; this module only chooses what goes in and names what comes out.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from transformers.exporters import AutoExportConfig, AutoHfExporter
+from transformers.exporters.base import ExportedComponent, ExportedModel
+
+from hub_exporter import backends, capture
+from hub_exporter.errors import HubExporterError, UsageError
+from hub_exporter.graphs import Graph, Request
+from hub_exporter.loading import load
+from hub_exporter.records import CaptureSpec, EngineOptions, ExportOutcome, Job
+from hub_exporter.reference import padding_side
+from hub_exporter.tasks import TASKS
+
+OWN_OPTIONS = {"attention", "multi_token_decode", "generation", "dynamic_shapes", "components", "dynamic"}
+"""Options that decide what is traced; all others go to the engine under their own names."""
+
+RECORDED = ("torch", "transformers", "onnx", "onnxscript", "onnx-ir", "onnxruntime", "openvino", "executorch", "torchao")
+
+
+class ExportError(HubExporterError):
+    """The engine could not export a component. The message ends with the engine's own last line."""
+
+
+def export(job: Job, spec: CaptureSpec, folder: Path, say: Callable[[str], None]) -> ExportOutcome:
+    """Export `job` into `folder` (its backend's folder in the target). `say` is told each step as it begins."""
+    backend, task, seconds = backends.get(job.backend), TASKS[job.model.task], {}
+    clock = _Clock(seconds, say)
+    clock.step("load")
+    loaded = load(job.model, job.variant, job.engine.attention)
+    clock.step("capture")
+    captured = capture.capture_inputs(loaded.tokenizer, spec.capture, padding_side(job.model))
+    request = Request(loaded, task.layout, captured, job.engine, job.model.context_length)
+    layout, graphs = _explained("capture", lambda: backend.graphs(request))
+    components = {}
+    for name, graph in graphs.items():
+        clock.step(f"trace {name}" if len(graphs) > 1 else "trace")
+        components[name] = _traced(backend, request, name, graph)
+    exported = ExportedModel(components, backend.FORMAT, config=None)
+    clock.step("save")
+    folder.mkdir(parents=True, exist_ok=True)
+    written = backend.write(exported, folder, layout)
+    clock.stop()
+    return ExportOutcome(
+        components=tuple(written),
+        layout=layout,
+        restrictions=tuple(backend.restrictions(request)),
+        notes=loaded.notes,
+        versions=installed(),
+        seconds=seconds,
+        options=_recorded_options(job.engine),
+    )
+
+
+def _traced(backend: Any, request: Request, name: str, graph: Graph) -> ExportedComponent:
+    config = engine_config(backend, component_options(request.options, name), graph)
+
+    def run() -> ExportedComponent:
+        exporter = AutoHfExporter.from_config(config)
+        with backend.patched(request):
+            return exporter.export(graph.module, dict(graph.inputs), config).components["model"]
+
+    return _explained(name, run)
+
+
+def engine_config(backend: Any, options: EngineOptions, graph: Graph) -> Any:
+    """The engine's configuration for one graph. Options that the format does not have are refused by name."""
+    given = {key: value for key, value in msgspec.structs.asdict(options).items() if key not in OWN_OPTIONS}
+    chosen = {key: value for key, value in given.items() if value is not None}
+    defaults = {"strict": graph.strict, **backend.DEFAULTS}
+    settings = {"export_format": backend.FORMAT, "dynamic": graph.shapes is not None, "dynamic_shapes": graph.shapes}
+    accepted = {key: value for key, value in chosen.items() if key in _fields(backend.FORMAT)}
+    try:
+        return AutoExportConfig.from_dict({**settings, **defaults, **accepted})
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"The engine refuses these options for {backend.FORMAT}: {error}") from error
+
+
+def _fields(export_format: str) -> set[str]:
+    return set(vars(AutoExportConfig.from_dict({"export_format": export_format})))
+
+
+def component_options(options: EngineOptions, name: str) -> EngineOptions:
+    """`options` with what the recipe says for this component laid over them."""
+    own = options.components.get(name)
+    if not own:
+        return options
+    merged = msgspec.to_builtins(options) | {"components": {}} | own
+    return msgspec.convert(merged, EngineOptions)
+
+
+def _explained(component: str, run: Callable[[], Any]) -> Any:
+    """Run an engine call; whatever it raises becomes an ExportError that ends with the engine's last line."""
+    try:
+        return run()
+    except HubExporterError:
+        raise
+    except Exception as error:  # the engine and the toolchains below it raise everything there is
+        raise ExportError(
+            f"The engine cannot export `{component}`: {last_line(error)}", hint=hint_for(error)
+        ) from error
+
+
+def last_line(error: BaseException) -> str:
+    """`Type: last line` of the innermost error of the chain that has a text."""
+    chain = [error]
+    while (cause := chain[-1].__cause__) is not None:
+        chain.append(cause)
+    for link in reversed(chain):
+        lines = [line.strip() for line in str(link).splitlines() if line.strip()]
+        if lines:
+            return f"{type(link).__name__}: {lines[-1]}"[:500]
+    return f"{type(chain[-1]).__name__} without a text"
+
+
+HINTS = (
+    ("GuardOnDataDependentSymNode", "The model's forward depends on values of its input; see the table in docs/coverage.md"),
+    ("Constraints violated", "An axis that was asked to be free is fixed by the model; drop its bounds in `engine.dynamic_shapes`"),
+    ("No module named", "Install the package that is named, in the environment of this backend"),
+    ("is required", "Install the package that is named, in the environment of this backend"),
+    ("CUDA is not available", "Run this job on a machine with an NVIDIA GPU"),
+)
+
+
+def hint_for(error: BaseException) -> str:
+    """What to do about an engine failure."""
+    text = f"{type(error).__name__} {error} {error.__cause__!r}"
+    for sign, hint in HINTS:
+        if sign in text:
+            return hint
+    return "The whole traceback is in the job's log; docs/coverage.md lists what the engine is known to fail on"
+
+
+def installed() -> dict[str, str]:
+    """Versions of the packages that decide what an export looks like."""
+    found = {}
+    for name in RECORDED:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _recorded_options(options: EngineOptions) -> dict[str, Any]:
+    given = msgspec.to_builtins(options)
+    return {key: value for key, value in given.items() if value not in (None, {}, msgspec.to_builtins(type(options)()).get(key))}
+
+
+class _Clock:
+    """Wall time of each step, told as it begins."""
+
+    def __init__(self, seconds: dict[str, float], say: Callable[[str], None]):
+        self._seconds, self._say, self._step, self._began = seconds, say, "", 0.0
+
+    def step(self, name: str) -> None:
+        self.stop()
+        self._step, self._began = name, time.monotonic()
+        self._say(name)
+
+    def stop(self) -> None:
+        if self._step:
+            self._seconds[self._step] = round(time.monotonic() - self._began, 3)

@@ -1,0 +1,168 @@
+"""A loaded model and its capture inputs -> the graphs to trace: modules, forward inputs, free axes.
+
+Only axes that vary are marked: the trace is spared the resolution of the others, and constants stay numbers in the
+file. Axis names are shared between inputs, so that a reader of the graph sees one `batch_size`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import Dim
+from torch.utils import _pytree as pytree
+from transformers.exporters.exporter_dynamo import get_auto_dynamic_shapes, register_cache_pytrees_for_model
+from transformers.exporters.utils import decompose_for_generation
+
+from hub_exporter.loading import Loaded, generation_config
+from hub_exporter.records import AxisBounds, EngineOptions
+from hub_exporter.reference import forward_inputs
+
+DEFAULT_MAX_LENGTH = 2048
+"""Tokens that a bounded graph or a static cache takes, where the model's context is not smaller."""
+
+AXES: dict[str, tuple[str, str]] = {
+    "input_ids": ("batch_size", "sequence_length"),
+    "token_type_ids": ("batch_size", "sequence_length"),
+    "position_ids": ("batch_size", "sequence_length"),
+    "attention_mask": ("batch_size", "sequence_length"),
+    "decoder_input_ids": ("batch_size", "decoder_sequence_length"),
+    "decoder_attention_mask": ("batch_size", "decoder_sequence_length"),
+}
+"""Names of the two axes of every text input. Beside a cache, the mask's second axis is `total_sequence_length`."""
+
+ENGINE_FLAGS = ("use_cache", "return_dict", "output_attentions", "output_hidden_states", "return_loss")
+"""Captured kwargs that the engine takes out of the inputs before it traces: they have no shape."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One graph to trace."""
+
+    module: torch.nn.Module
+    inputs: dict[str, Any]
+    """Forward kwargs: tensors, and caches."""
+    shapes: dict[str, Any] | None
+    """`dynamic_shapes` of torch.export; `None` freezes every axis."""
+    strict: bool = False
+
+
+@dataclass(frozen=True)
+class Request:
+    """What decides the graphs of a job."""
+
+    loaded: Loaded
+    layout: str
+    captured: dict[str, np.ndarray]
+    """The padded batch of two."""
+    options: EngineOptions
+    context_length: int | None
+
+
+def standard(request: Request) -> tuple[str, dict[str, Graph]]:
+    """(layout, graphs) for runtimes that take any batch: ONNX Runtime, OpenVINO, torch."""
+    if request.layout == "decoder":
+        return _decoder(request)
+    return request.layout, {"model": without_cache(request, request.captured)}
+
+
+def without_cache(request: Request, captured: dict[str, np.ndarray]) -> Graph:
+    """The whole forward as one graph that neither takes nor gives a cache."""
+    inputs = tensors(forward_inputs(request.loaded.model, request.layout, captured))
+    return Graph(request.loaded.model, {**inputs, "use_cache": False}, shapes_for(request, inputs))
+
+
+def _decoder(request: Request) -> tuple[str, dict[str, Graph]]:
+    multi_token = request.options.multi_token_decode is not False
+    parts = decompose_for_generation(
+        request.loaded.model,
+        tensors(request.captured),
+        generation_config=_generation_config(request),
+        multi_token_decode=multi_token,
+    )
+    register_cache_pytrees_for_model(request.loaded.model)
+    wanted = {"model": parts["decode"]} if multi_token else parts
+    graphs = {
+        name: Graph(module, inputs, shapes_for(request, inputs)) for name, (module, inputs) in wanted.items()
+    }
+    return ("decoder" if multi_token else "prefill-decode"), graphs
+
+
+def _generation_config(request: Request) -> Any:
+    options, changes = request.options.generation, {}
+    if options.cache == "static":
+        changes = {"cache_implementation": "static", "max_cache_len": max_length(request)}
+    return generation_config(request.loaded.model, **changes)
+
+
+def max_length(request: Request) -> int:
+    """Tokens that bounded graphs and static caches are made for."""
+    asked = request.options.generation.max_cache_len or _bounds(request, "sequence_length").max
+    limit = request.context_length or DEFAULT_MAX_LENGTH
+    return min(asked, limit) if asked else min(limit, DEFAULT_MAX_LENGTH)
+
+
+def tensors(inputs: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(value) for name, value in inputs.items()}
+
+
+def shapes_for(request: Request, inputs: Mapping[str, Any], capped: bool = False) -> dict[str, Any] | None:
+    """`dynamic_shapes` for `inputs`: the varying axes of text and caches, with the recipe's bounds.
+
+    `capped` gives every axis an upper bound, for a runtime that plans its memory from them.
+    """
+    if request.options.dynamic is False:
+        return None
+    has_cache = any(_is_cache(value) for value in inputs.values())
+    return {
+        name: _shape_of(request, name, value, has_cache, capped)
+        for name, value in inputs.items()
+        if name not in ENGINE_FLAGS
+    }
+
+
+def _shape_of(request: Request, name: str, value: Any, has_cache: bool, capped: bool) -> Any:
+    def dim(axis: str) -> Any:
+        return _dim(request, axis, capped)
+
+    if isinstance(value, torch.Tensor) and name in AXES:
+        batch, length = AXES[name]
+        if has_cache and name == "attention_mask":
+            length = "total_sequence_length"
+        if value.dim() == 2:
+            return {0: dim(batch), 1: dim(length)}
+    if _is_cache(value):
+        children, _ = pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)
+        past = {0: dim("batch_size"), 2: dim("past_sequence_length")}
+        return pytree.tree_map_only(
+            torch.Tensor, lambda leaf: past if leaf.dim() == 4 else get_auto_dynamic_shapes(leaf), list(children)
+        )
+    return get_auto_dynamic_shapes(value)
+
+
+def _dim(request: Request, axis: str, capped: bool) -> Any:
+    bounds = _bounds(request, axis)
+    upper = bounds.max
+    if upper is None and capped:
+        upper = 1 if axis == "batch_size" else max_length(request)
+    if bounds.min is None and upper is None:
+        return Dim.AUTO
+    return Dim.AUTO(min=bounds.min, max=upper)
+
+
+def _bounds(request: Request, axis: str) -> AxisBounds:
+    return request.options.dynamic_shapes.get(axis, AxisBounds())
+
+
+def _is_cache(value: Any) -> bool:
+    return type(value) in pytree.SUPPORTED_NODES and type(value).__name__.endswith("Cache")
+
+
+def unique_weight_bytes(module: torch.nn.Module) -> int:
+    """Bytes of the distinct parameters: tied ones count once."""
+    seen = {weight.data_ptr(): math.prod(weight.shape) * weight.element_size() for weight in module.parameters()}
+    return sum(seen.values())

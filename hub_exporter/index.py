@@ -1,0 +1,114 @@
+"""`hub-exporter.json`: read from a target, and made of a run and what earlier runs left there.
+
+It is published, so nothing of the machine goes into it: no path, no log, and of the rows only which they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from hub_exporter import __version__, folder
+from hub_exporter.errors import TargetError
+from hub_exporter.records import (
+    INDEX_FILE,
+    SCHEMA_VERSION,
+    Artifact,
+    CaptureSpec,
+    Index,
+    JobResult,
+    ModelRun,
+    ResolvedModel,
+    Row,
+    from_json,
+)
+
+
+def read_index(target: Path) -> Index | None:
+    """The index of an earlier run in `target`, if there is one. Raises TargetError where it cannot be trusted."""
+    path = target / INDEX_FILE
+    if not path.is_file():
+        return None
+    try:
+        data = path.read_bytes()
+        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        if msgspec.json.decode(fields.get("schema", b"0"), type=int) > SCHEMA_VERSION:
+            raise TargetError(f"`{path}` was written by a newer hub-exporter", hint="Upgrade hub-exporter")
+        index = from_json(data, Index)
+        for artifact in listed(index):
+            folder.inside(artifact.path)
+    except (msgspec.DecodeError, ValueError, OSError) as error:
+        hint = "Choose another folder; or delete this file, and what earlier exports left counts as yours"
+        raise TargetError(f"`{path}` cannot be read: {error}", hint=hint) from error
+    return index
+
+
+def listed(index: Index | None) -> Iterator[Artifact]:
+    """Every file that the index knows: of its jobs, and beside them."""
+    if index is not None:
+        yield from (artifact for job in index.jobs for artifact in job.artifacts)
+        yield from index.side_files
+
+
+def make_index(run: ModelRun, side_files: tuple[Artifact, ...], previous: Index | None, target: Path) -> Index:
+    """The index of `run`, with what still holds of the `previous` one in `target`."""
+    carried = _carried(run, previous, target)
+    kept = {result.job for result in carried}
+    return Index(
+        tool=f"hub-exporter {__version__}",
+        source=_public_model(run.model),
+        capture=_public_capture(run.capture),
+        jobs=(*(_public_result(result, run.work) for result in run.results if result.job not in kept), *carried),
+        side_files=side_files,
+    )
+
+
+def _carried(run: ModelRun, previous: Index | None, target: Path) -> tuple[JobResult, ...]:
+    """Results of earlier runs that still hold: of the same commit, their files in place, and nothing newer.
+
+    A job that failed this time says nothing against files that passed before; one that disagreed does.
+    """
+    if previous is None or previous.source.commit != run.model.commit:
+        return ()
+    now = {result.job: result.status for result in run.results}
+    candidates = [
+        job
+        for job in previous.jobs
+        if job.job not in now or (job.status == "passed" and now[job.job] in ("failed", "skipped"))
+    ]
+    there = [job for job in candidates if all((target / artifact.path).is_file() for artifact in job.artifacts)]
+    return tuple(_with_rows(job, previous.capture, run.capture) for job in there)
+
+
+def _with_rows(job: JobResult, then: CaptureSpec | None, now: CaptureSpec | None) -> JobResult:
+    rows = job.rows or (then.digest if then else None)
+    return msgspec.structs.replace(job, rows=None if now and rows == now.digest else rows)
+
+
+def _public_result(result: JobResult, work: str) -> JobResult:
+    hint = result.hint and result.hint.replace(f"{work}/", "")
+    return msgspec.structs.replace(result, log=None, reason=result.reason.replace(f"{work}/", ""), hint=hint)
+
+
+def _public_model(model: ResolvedModel) -> ResolvedModel:
+    return msgspec.structs.replace(model, folder="", source=model.repo or model.name)
+
+
+def _public_capture(spec: CaptureSpec | None) -> CaptureSpec | None:
+    """Which rows, not what they say: a dataset has its own terms. Of a file the name, not where it lay."""
+    if spec is None:
+        return None
+    path = Path(spec.path).name if Path(spec.path).is_absolute() else spec.path
+    return msgspec.structs.replace(
+        spec,
+        path=path,
+        capture=_ids(spec.capture),
+        held_out=_ids(spec.held_out),
+        calibration=_ids(spec.calibration),
+    )
+
+
+def _ids(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    return tuple(Row(id=row.id, values={}) for row in rows)

@@ -1,0 +1,140 @@
+"""What is asked of the models -> one job for each model, backend and variant, or the reason why there is none.
+
+Pure: it reads nothing but its arguments, and the machine where none is named.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import msgspec
+
+from hub_exporter.catalogue import BACKENDS, RUNNERS, Backend, Machine
+from hub_exporter.errors import UsageError
+from hub_exporter.records import Job, ModelRequest, Plan, ResolvedModel, Skip
+from hub_exporter.tasks import TASKS, dataset_for
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@.+)?")
+_MINUTES = 60
+
+
+def make_plan(
+    requests: Sequence[ModelRequest],
+    models: Sequence[ResolvedModel],
+    runners: Mapping[str, str] | None = None,
+    only: str | None = None,
+    machine: str | None = None,
+) -> Plan:
+    """The plan for `models`, each resolved from the request at the same place.
+
+    `runners` are the recipe's labels by kind of machine, `only` a pattern of job names (`*.onnx.*`), `machine` the
+    kind of machine that the jobs would run on, by default this one. Raises UsageError for a pattern that matches
+    nothing and for a target that is not a folder.
+    """
+    named = unique_names(models)
+    targets = _targets(requests, named)
+    planned = [
+        _job_or_skip(request, model, target, backend, variant, runners or {}, machine or this_machine())
+        for request, model, target in zip(requests, named, targets, strict=True)
+        for backend in request.settings.backends
+        for variant in request.settings.variants
+    ]
+    chosen = _matching(planned, only) if only else planned
+    return Plan(
+        jobs=tuple(item for item in chosen if isinstance(item, Job)),
+        skipped=tuple(item for item in chosen if isinstance(item, Skip)),
+        requests=tuple(requests),
+    )
+
+
+def unique_names(models: Sequence[ResolvedModel]) -> tuple[ResolvedModel, ...]:
+    """The models with names that no two share: the second `bert` becomes `bert-2`."""
+    taken: set[str] = set()
+    named = []
+    for model in models:
+        name, count = model.name, 1
+        while name in taken or (count > 1 and any(name == other.name for other in models)):
+            count += 1
+            name = f"{model.name}-{count}"
+        taken.add(name)
+        named.append(msgspec.structs.replace(model, name=name))
+    return tuple(named)
+
+
+def this_machine() -> Machine:
+    """What kind of machine this is, for the backends that need one of a kind."""
+    if platform.system() == "Darwin" and platform.machine() == "arm64":
+        return "macos-arm64"
+    return "linux-cuda" if Path("/proc/driver/nvidia/version").exists() else "linux-cpu"
+
+
+def resolve_target(target: str) -> str:
+    """The folder that a target names, as it was written. Raises UsageError for a Hub id."""
+    folder = os.path.expanduser(target)
+    if _HUB_ID.fullmatch(target) and not Path(folder).is_dir():
+        raise UsageError(
+            f"The target `{target}` is a Hub id, and publishing to the Hub is not available yet",
+            hint=f"Name a folder such as `./out`; if `{target}` is to be one, write `./{target}`",
+        )
+    return folder
+
+
+def _targets(requests: Sequence[ModelRequest], models: Sequence[ResolvedModel]) -> list[str]:
+    """One folder for each model: a target that several share becomes the parent of their folders."""
+    folders = [resolve_target(request.settings.target) for request in requests]
+    shared = Counter(os.path.abspath(folder) for folder in folders)
+    return [
+        f"{folder.rstrip('/')}/{model.name}" if shared[os.path.abspath(folder)] > 1 else folder
+        for folder, model in zip(folders, models, strict=True)
+    ]
+
+
+def _job_or_skip(
+    request: ModelRequest,
+    model: ResolvedModel,
+    target: str,
+    backend: str,
+    variant: str,
+    runners: Mapping[str, str],
+    machine: str,
+) -> Job | Skip:
+    row, settings, task = BACKENDS[backend], request.settings, TASKS[model.task]
+    name = f"{model.name}.{backend}.{variant}"
+    reason = next(_obstacles(row, variant, task.layout, machine), None)
+    if reason:
+        return Skip(name=name, reason=reason)
+    return Job(
+        name=name,
+        model=model,
+        backend=backend,
+        variant=variant,
+        engine=settings.engine,
+        dataset=dataset_for(task, settings.dataset),
+        runner=runners.get(row.runner, RUNNERS[row.runner]),
+        time_limit=60.0 * (settings.time_limit or _MINUTES),
+        target=target,
+    )
+
+
+def _obstacles(backend: Backend, variant: str, layout: str, machine: str) -> Iterator[str]:
+    if not backend.runs_on(machine):
+        yield f"`{backend.name}` runs on `{backend.runner}`, this is `{machine}`"
+    if layout not in backend.layouts:
+        yield f"`{backend.name}` does not take {layout} models"
+    if variant not in backend.variants:
+        known = ", ".join(f"`{name}`" for name in backend.variants) or "nothing so far"
+        yield f"`{backend.name}` cannot make `{variant}` yet, only {known}"
+
+
+def _matching(planned: list[Job | Skip], only: str) -> list[Job | Skip]:
+    chosen = [item for item in planned if fnmatchcase(item.name, only)]
+    if not chosen:
+        names = ", ".join(f"`{item.name}`" for item in planned)
+        raise UsageError(f"`--only {only}` matches no job", hint=f"The jobs are {names}")
+    return chosen

@@ -1,0 +1,157 @@
+"""The eager model's answers to the held-out inputs, made once per model by a process that exports nothing.
+
+Every backend's files are compared with these arrays, so that what checks never shares a model, a trace or a patched
+class with what was exported.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from hub_exporter import capture
+from hub_exporter.errors import SourceError
+from hub_exporter.loading import Loaded, generation_config, load
+from hub_exporter.records import (
+    CaptureSpec,
+    Reference,
+    ReferenceCase,
+    ReferenceDecode,
+    ResolvedModel,
+    from_json,
+    to_json,
+)
+from hub_exporter.tasks import TASKS
+
+STEPS = 32
+"""Greedy tokens per prompt that are compared with `generate`."""
+PROMPT_LIMIT = 48
+"""Tokens of a held-out prompt or row; the long case has more."""
+
+
+def make(model: ResolvedModel, spec: CaptureSpec, folder: Path) -> Reference:
+    """Load the model, run it on the held-out inputs, write `reference.json` and `reference.npz` into `folder`."""
+    task = TASKS[model.task]
+    loaded = load(model)
+    side = padding_side(model)
+    limit = min((model.context_length or 512) - STEPS, PROMPT_LIMIT)
+    captured = capture.capture_inputs(loaded.tokenizer, spec.capture, side)
+    held_out = capture.held_out_cases(loaded.tokenizer, spec, captured, side, min(model.context_length or 512, 512))
+    arrays: dict[str, np.ndarray] = {}
+    cases = [
+        _case(loaded, task.layout, name, inputs, arrays) for name, inputs in {"capture": captured, **held_out}.items()
+    ]
+    decodes: list[ReferenceDecode] = []
+    if task.layout != "encoder":
+        decodes = _decodes(loaded, task.layout, capture.prompts(loaded.tokenizer, spec, limit), arrays)
+    reference = Reference(
+        layout=task.layout,
+        metric=task.metric,
+        cases=tuple(cases),
+        decodes=tuple(decodes),
+        eos_tokens=_eos_tokens(loaded.model),
+        start_token=generation_config(loaded.model).decoder_start_token_id,
+        versions={"torch": str(torch.__version__), "transformers": transformers.__version__},
+        notes=loaded.notes,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / "reference.npz", **arrays)
+    (folder / "reference.json").write_bytes(to_json(reference))
+    return reference
+
+
+def _eos_tokens(model: Any) -> tuple[int, ...]:
+    eos = generation_config(model).eos_token_id
+    return () if eos is None else tuple(eos) if isinstance(eos, list) else (eos,)
+
+
+def read(folder: Path) -> tuple[Reference, dict[str, np.ndarray]]:
+    """What `make` wrote. The arrays are read lazily, one at a time."""
+    return from_json((folder / "reference.json").read_bytes(), Reference), np.load(folder / "reference.npz")
+
+
+def padding_side(model: ResolvedModel) -> capture.Side:
+    """A decoder generates with the padding on the left, whatever its tokenizer is set to for training."""
+    return "left" if TASKS[model.task].layout == "decoder" else model.padding_side
+
+
+def forward_inputs(model: Any, layout: str, inputs: capture.Inputs) -> capture.Inputs:
+    """`inputs` as the model's forward takes them: positions and decoder ids added, what it does not take left out."""
+    accepted = inspect.signature(model.forward).parameters
+    full = dict(inputs)
+    if layout == "decoder":
+        full["position_ids"] = capture.positions(inputs["attention_mask"])
+    if layout == "seq2seq":
+        full["decoder_input_ids"] = _decoder_ids(model, inputs)
+    return {name: value for name, value in full.items() if name in accepted}
+
+
+def _decoder_ids(model: Any, inputs: capture.Inputs) -> np.ndarray:
+    """The start token and some of the source: as many as make an odd length that is not the source's own."""
+    ids = inputs["input_ids"]
+    start = generation_config(model).decoder_start_token_id
+    length = max(3, ids.shape[1] // 2 | 1)
+    length += 2 if length == ids.shape[1] else 0
+    tail = np.resize(ids[:, :-1], (ids.shape[0], length - 1)) if ids.shape[1] > 1 else np.repeat(ids, length - 1, 1)
+    return np.concatenate([np.full((ids.shape[0], 1), start, dtype=np.int64), tail], axis=1)
+
+
+def _case(
+    loaded: Loaded, layout: str, name: str, inputs: capture.Inputs, arrays: dict[str, np.ndarray]
+) -> ReferenceCase:
+    model_inputs = forward_inputs(loaded.model, layout, inputs)
+    with torch.no_grad():
+        answer = loaded.model(**{key: torch.from_numpy(value) for key, value in model_inputs.items()})
+    if not isinstance(answer, dict):
+        raise SourceError(f"{type(loaded.model).__name__} does not answer with named outputs", hint="Set `return_dict`")
+    outputs = {key: value for key, value in answer.items() if isinstance(value, torch.Tensor)}
+    if layout == "decoder":
+        outputs = {"logits": outputs["logits"]}
+    arrays |= {f"{name}/in/{key}": value for key, value in {**inputs, **model_inputs}.items()}
+    arrays |= {f"{name}/out/{key}": value.float().numpy() for key, value in outputs.items()}
+    batch, length = inputs["input_ids"].shape
+    return ReferenceCase(
+        name=name, batch=batch, length=length, inputs=tuple({**inputs, **model_inputs}), outputs=tuple(outputs)
+    )
+
+
+def _decodes(
+    loaded: Loaded, layout: str, prompts: list[capture.Inputs], arrays: dict[str, np.ndarray]
+) -> list[ReferenceDecode]:
+    """Every prompt alone, one of them again in two pieces, and all of them in one left-padded batch."""
+    loops = {f"prompt {number}": prompt for number, prompt in enumerate(prompts, 1)}
+    side: capture.Side = "left" if layout == "decoder" else "right"
+    loops[f"{len(prompts)} prompts, {side}-padded batch"] = capture.stack(loaded.tokenizer, prompts, side)
+    decodes = []
+    for name, prompt in loops.items():
+        _generate(loaded, name, prompt, arrays)
+        batch, length = prompt["input_ids"].shape
+        decodes.append(ReferenceDecode(name=name, batch=batch, chunks=(length,)))
+    if layout == "decoder":
+        name, last = f"prompt {len(prompts)}", prompts[-1]["input_ids"].shape[1]
+        first = last // 2
+        again = f"{name}, in two pieces"
+        arrays |= {again + key[len(name) :]: value for key, value in list(arrays.items()) if key.startswith(f"{name}/")}
+        decodes.append(ReferenceDecode(name=again, batch=1, chunks=(first, last - first)))
+    return decodes
+
+
+def _generate(loaded: Loaded, name: str, prompt: capture.Inputs, arrays: dict[str, np.ndarray]) -> None:
+    config = generation_config(
+        loaded.model,
+        max_new_tokens=STEPS,
+        min_new_tokens=STEPS,  # keeps on past an end-of-text token, so that there are tokens to compare
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
+    ids, mask = (torch.from_numpy(prompt[key]) for key in ("input_ids", "attention_mask"))
+    with torch.no_grad():
+        answer = loaded.model.generate(input_ids=ids, attention_mask=mask, generation_config=config)
+    arrays[f"{name}/ids"], arrays[f"{name}/mask"] = prompt["input_ids"], prompt["attention_mask"]
+    arrays[f"{name}/tokens"] = answer.sequences[:, -STEPS:].numpy()
+    arrays[f"{name}/logits"] = torch.stack(answer.logits).float().numpy()

@@ -1,0 +1,235 @@
+"""The index -> our section of a card: files, agreement, examples, provenance. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from typing import Any
+
+from hub_exporter import wording
+from hub_exporter.records import INDEX_FILE, Artifact, CaptureSpec, Component, Index, JobResult, Port, Row
+from hub_exporter.snippets import TITLES, environment, install_line, render_snippet
+
+BEGIN = "<!-- hub-exporter:begin -->"
+END = "<!-- hub-exporter:end -->"
+
+HUB = "https://huggingface.co"
+
+LEVELS = {
+    "parity": "run in its own runtime from the written files, it agrees with the original model on rows and shapes "
+    "that the export never saw.",
+    "loaded": "its runtime loads it, but agreement could not be shown.",
+    "exported": "it was written, and nothing here could run it.",
+}
+
+OUTCOMES = {"mismatch": "disagrees with the original model", "failed": "failed", "skipped": "skipped"}
+
+KINDS = (
+    (r"export\.json", "manifest for `ExportedModel.from_pretrained`"),
+    (r"openvino_.*\.bin", "weights of the OpenVINO graph"),
+    (r".*\.xml", "OpenVINO graph"),
+    (r".*\.onnx", "ONNX graph"),
+    (r".*\.onnx[._]data.*", "weights of the ONNX graph"),
+    (r".*\.pte", "ExecuTorch program"),
+    (r".*\.ptd", "weights of the ExecuTorch program"),
+    (r".*\.pt2", "`torch.export` program"),
+    (r"modules\.json|.*sentence_.*\.json|\d_.*/config\.json", "configuration of sentence-transformers"),
+    (r"config\.json|generation_config\.json", "configuration of the model"),
+    (r"genai_config\.json", "configuration of onnxruntime-genai"),
+    (r"chat_template.*", "chat template"),
+    (r"(LICENSE|LICENCE|NOTICE|USE_POLICY).*", "licence"),
+    (r".*(preprocessor|processor)_config\.json", "processor"),
+    (r"(.*/)?(tokenizer|special_tokens|vocab|merges|added_tokens|spiece|sentencepiece).*", "tokenizer"),
+)
+"""Pattern of a file's path or name -> what it is; the first that fits."""
+
+
+def lead(index: Index) -> str:
+    """One sentence: what this is."""
+    return f"{_source_link(index)} exported for {wording.inline(_runtimes(index))}."
+
+
+def render_section(index: Index) -> str:
+    """Our part of a card as Markdown, markers included."""
+    passed = [job for job in index.jobs if job.status == "passed"]
+    levels = {_level(job) for job in passed}
+    context = {
+        "origin": _origin(index, levels),
+        "files": _files(index, passed),
+        "agreement": [_agreement_row(job) for job in passed],
+        "making": [_making_row(job) for job in passed],
+        "levels": {level: text for level, text in LEVELS.items() if level in levels},
+        "passed": passed,
+        "not_published": [job for job in index.jobs if job.status != "passed"],
+        "outcomes": OUTCOMES,
+        "usages": [_usage(index, job) for job in passed],
+        "provenance": _provenance(index, passed),
+        "notes": [(job.job, note) for job in passed if job.export for note in job.export.notes],
+        "command": _command(index, passed),
+        "index_file": INDEX_FILE,
+    }
+    body = environment().get_template("section.md.j2").render(context).strip()
+    return f"{BEGIN}\n{body}\n{END}"
+
+
+def _runtimes(index: Index) -> str:
+    titles = list(dict.fromkeys(TITLES.get(job.backend, job.backend) for job in index.jobs if job.status == "passed"))
+    return " and ".join([", ".join(titles[:-1]), titles[-1]] if len(titles) > 1 else titles)
+
+
+def _source_link(index: Index) -> str:
+    repo = index.source.repo
+    if repo is None or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repo, re.ASCII):
+        return wording.code(repo or index.source.name)
+    return f"[{wording.inline(repo)}]({HUB}/{repo})"
+
+
+def _origin(index: Index, levels: set[str]) -> str:
+    checked = (
+        "Every graph was run from these files in its own runtime and compared with the original model"
+        if levels == {"parity"}
+        else "The next table says what was proved of each graph"
+    )
+    return f"Made from {_source_link(index)} at commit {wording.code(index.source.commit)}. {checked}."
+
+
+def _level(job: JobResult) -> str:
+    return job.verification.level if job.verification else "exported"
+
+
+def _files(index: Index, passed: list[JobResult]) -> list[dict[str, Any]]:
+    artifacts = [*(artifact for job in passed for artifact in job.artifacts), *index.side_files]
+    return [{"path": a.path, "size": a.size, "kind": _kind(a), "sha256": a.sha256} for a in artifacts]
+
+
+def _kind(artifact: Artifact) -> str:
+    if artifact.size == 0:
+        return "empty; `ExportedModel.from_pretrained` asks for it"
+    return next((kind for pattern, kind in KINDS if re.fullmatch(f"({pattern})|.*/({pattern})", artifact.path)), "")
+
+
+def _agreement_row(job: JobResult) -> dict[str, str]:
+    row = {
+        "job": job.job,
+        "level": _level(job),
+        "runtime": "",
+        "difference": "",
+        "cosine": "",
+        "tokens": "",
+        "shapes": "",
+    }
+    if job.verification is None:
+        return row
+    difference, cosine = wording.max_difference(job.verification), wording.min_cosine(job.verification)
+    return row | {
+        "runtime": job.verification.runtime,
+        "difference": "" if difference is None else wording.number(difference),
+        "cosine": "" if cosine is None else wording.cosine(cosine),
+        "tokens": wording.tokens(job.verification) or "",
+        "shapes": wording.shapes(job.verification.cases),
+    }
+
+
+def _making_row(job: JobResult) -> dict[str, Any]:
+    return {
+        "job": job.job,
+        "options": json.dumps(job.export.options, default=str) if job.export and job.export.options else "",
+        "seconds": job.seconds,
+        "memory": wording.size(job.peak_memory) if job.peak_memory else "",
+    }
+
+
+def _usage(index: Index, job: JobResult) -> dict[str, Any]:
+    """Heading, remarks and example of one job."""
+    export, checked = job.export, job.verification
+    component = export.components[0] if export and export.components else None
+    return {
+        "title": f"{TITLES.get(job.backend, job.backend)}, {job.variant}",
+        "remarks": [
+            *_measured(component),
+            *(export.restrictions if export else ()),
+            *(checked.notes if checked else ()),
+        ],
+        "install": install_line(job),
+        "snippet": render_snippet(index, job),
+        "ports": [_port(port) for port in (*component.inputs, *component.outputs)] if component else [],
+    }
+
+
+def _measured(component: Component | None) -> list[str]:
+    """What was read from an ExecuTorch program."""
+    remarks = []
+    if component and component.delegated is not None:
+        remarks.append(f"{component.delegated:.0%} of the operators run in the delegate")
+    if component and component.planned_memory is not None:
+        remarks.append(f"{wording.size(component.planned_memory)} of memory are planned when the program is loaded")
+    return remarks
+
+
+def _port(port: Port) -> str:
+    return f"{port.name}: {port.dtype} ({', '.join(map(str, port.shape))})"
+
+
+def _provenance(index: Index, passed: list[JobResult]) -> list[str]:
+    """Ready Markdown, one list item each."""
+    model = index.source
+    lines = [
+        f"Source: {_source_link(index)}, commit {wording.code(model.commit)}",
+        f"Model: {wording.code(model.architecture)} for {wording.code(model.task)}, {model.parameters:,} parameters",
+        f"Tool: {wording.inline(index.tool)} with the export engine of transformers",
+    ]
+    if model.remote_code:
+        lines.append("The source brings its own modelling code, which was run to make these files")
+    others = [
+        f"{wording.code(job.job)} was made with other rows, digest {wording.code(job.rows)}"
+        for job in passed
+        if job.rows
+    ]
+    return [*lines, *(_rows(index.capture) if index.capture else ()), *others, *_packages(passed)]
+
+
+def _packages(passed: list[JobResult]) -> list[str]:
+    """The versions that were installed, said once where all jobs had the same."""
+    jobs: dict[str, list[str]] = {}
+    for job in passed:
+        if job.export and job.export.versions:
+            text = ", ".join(f"{name} {version}" for name, version in job.export.versions.items())
+            jobs.setdefault(text, []).append(wording.code(job.job))
+    if len(jobs) == 1:
+        return [f"Packages: {wording.inline(text)}" for text in jobs]
+    return [f"Packages of {', '.join(names)}: {wording.inline(text)}" for text, names in jobs.items()]
+
+
+def _rows(spec: CaptureSpec) -> list[str]:
+    name = "/".join(filter(None, (spec.path, spec.name)))
+    revision = f" at {wording.code(spec.revision)}" if spec.revision else ""
+    return [
+        f"Rows: {wording.code(name)}, split {wording.code(spec.split)}{revision}, digest {wording.code(spec.digest)}",
+        f"Rows traced: {_ids(spec.capture)}; rows held out to compare: {_ids(spec.held_out)}",
+    ]
+
+
+def _ids(rows: tuple[Row, ...]) -> str:
+    return ", ".join(wording.code(row.id) for row in rows) or "none"
+
+
+def _command(index: Index, passed: list[JobResult]) -> str:
+    """A command line that makes these files from the same commit and rows."""
+    model = index.source
+    words = ["hub-exporter", "export", f"{model.repo}@{model.commit}" if model.repo else f"./{model.name}"]
+    words += ["--backends", ",".join(dict.fromkeys(job.backend for job in passed))]
+    words += ["--variants", ",".join(dict.fromkeys(job.variant for job in passed))]
+    words += ["--task", model.task]
+    if index.capture:
+        words += _dataset_flags(index.capture)
+    if model.remote_code:
+        words.append("--trust-remote-code")
+    return shlex.join(map(wording.one_line, [*words, "--to", "./out"]))
+
+
+def _dataset_flags(spec: CaptureSpec) -> list[str]:
+    flags = ["--dataset", spec.path, "--dataset-split", spec.split]
+    flags += ["--dataset-name", spec.name] if spec.name else []
+    flags += ["--dataset-revision", spec.revision] if spec.revision else []
+    return [*flags, "--rows", str(len(spec.capture) + len(spec.held_out) + len(spec.calibration))]

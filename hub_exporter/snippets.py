@@ -1,0 +1,153 @@
+"""Usage examples: results -> code that runs as it stands in the written folder, and the packages it needs. Pure.
+
+One template per backend and way of driving the graphs: `templates/snippets/<backend>-<layout>.py.j2`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from hub_exporter import wording
+from hub_exporter.records import Component, ExportOutcome, Index, JobResult
+
+TITLES = {
+    "onnx": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "executorch-xnnpack": "ExecuTorch with XNNPACK",
+    "dynamo": "PyTorch (torch.export)",
+}
+"""Backend -> what people call its runtime."""
+
+PACKAGES = {
+    "onnx": ("onnxruntime", "numpy", "tokenizers"),
+    "openvino": ("openvino", "numpy", "tokenizers"),
+    "executorch-xnnpack": ("executorch", "torch", "numpy", "tokenizers"),
+    "dynamo": ("torch", "transformers", "numpy", "tokenizers"),
+}
+"""Backend -> the packages that its examples import, and no more."""
+
+ENCODING_FIELDS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+"""Graph input -> attribute of a `tokenizers.Encoding`."""
+
+STEP_VALUES = {
+    "decoder": {"input_ids": "ids", "attention_mask": "mask", "position_ids": "positions", "beam_idx": "beams"},
+    "seq2seq": {"input_ids": "ids", "attention_mask": "mask", "decoder_input_ids": "generated"},
+}
+"""Layout -> graph input -> the variable of the templates that feeds it at each step."""
+
+_CACHE_PORT = re.compile(r"past_key_values\.\d+\.(key|value)|cache.*")
+
+
+@functools.cache
+def environment() -> jinja2.Environment:
+    """Templates of the installed package, or of the checkout, in which a missing variable is an error."""
+    here = Path(__file__).parent
+    env = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([here / "templates", here.parent / "templates"]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # Markdown and Python, not HTML: every foreign value passes a filter below
+    )
+    env.filters |= {name: getattr(wording, name) for name in ("inline", "prose", "code", "fenced", "size", "duration")}
+    env.filters["py"] = json.dumps  # its strings, numbers and lists are Python too
+    return env
+
+
+def install_line(result: JobResult) -> str | None:
+    """`pip install onnxruntime==1.32.0 ...` with the versions that the files were made and checked with.
+
+    `None` for a backend without an example. Local version parts (`2.13.0+cpu`) are left out: no index has them.
+    """
+    if result.backend not in PACKAGES or result.export is None:
+        return None
+    versions = result.export.versions
+    pins = [
+        f"{package}=={versions[package].partition('+')[0]}" if package in versions else package
+        for package in PACKAGES[result.backend]
+    ]
+    return "pip install " + " ".join(pins)
+
+
+def render_snippet(index: Index, result: JobResult) -> str | None:
+    """Python code that loads the files of `result` and prints what the model makes of a few sentences.
+
+    It expects the written folder as its current directory and nothing but the packages of `install_line`. `None` when
+    there is no example for such graphs, for example because they take images.
+    """
+    export = result.export
+    if export is None or not _has_example(index, result, export):
+        return None
+    template = environment().get_template(f"snippets/{result.backend}-{export.layout}.py.j2")
+    return template.render(_context(index, result, export)).strip() + "\n"
+
+
+def _has_example(index: Index, result: JobResult, export: ExportOutcome) -> bool:
+    name = f"snippets/{result.backend}-{export.layout}.py.j2"
+    carried = {artifact.path for artifact in index.side_files}
+    known = ENCODING_FIELDS | STEP_VALUES.get(export.layout, {})
+    return (
+        name in environment().list_templates()
+        and {"tokenizer.json", "config.json"} <= carried
+        and all(_understood(port.name, known, export.layout) for port in export.components[0].inputs)
+    )
+
+
+def _understood(name: str, known: dict[str, str], layout: str) -> bool:
+    return name in known or (layout == "decoder" and (name == "cache_position" or bool(_CACHE_PORT.match(name))))
+
+
+def _context(index: Index, result: JobResult, export: ExportOutcome) -> dict[str, Any]:
+    model, component = index.source, export.components[0]
+    carried = {artifact.path for artifact in index.side_files}
+    names = [port.name for port in component.inputs]
+    step = {name: value for name, value in STEP_VALUES.get(export.layout, {}).items() if name in names}
+    arrays = {
+        port.name: f"np.array([e.{ENCODING_FIELDS[port.name]} for e in encodings], dtype=np.{port.dtype})"
+        for port in component.inputs
+        if port.name in ENCODING_FIELDS and port.dtype.isidentifier()
+    }
+    return {
+        "backend": result.backend,
+        "task": model.task,
+        "sentence_transformers": model.sentence_transformers,
+        "pooling_config": "1_Pooling/config.json" if "1_Pooling/config.json" in carried else None,
+        "padding_side": model.padding_side,
+        "max_length": min(model.context_length, 2048) if model.context_length else None,
+        "eos_file": "generation_config.json" if "generation_config.json" in carried else "config.json",
+        "folder": result.folder,
+        "file": f"{result.folder}/{component.file}",
+        "inputs": names,
+        "outputs": [port.name for port in component.outputs],
+        "arrays": _dict_literal(arrays, indented=True),
+        "step": _dict_literal({name: step[name] for name in names if name in step}),
+        **_cache(component),
+    }
+
+
+def _dict_literal(values: dict[str, str], *, indented: bool = False) -> str:
+    """Python source of a dict from names to expressions."""
+    items = [f'"{name}": {expression}' for name, expression in values.items()]
+    if indented:
+        return "{\n" + "".join(f"    {item},\n" for item in items) + "}"
+    return "{" + ", ".join(items) + "}"
+
+
+def _cache(component: Component) -> dict[str, Any]:
+    """Heads, head size and dtype of the key/value cache: numbers where the graph fixes them, else from config.json."""
+    port = next((port for port in component.inputs if port.name.startswith("past_key_values.")), None)
+    _, heads, _, head_dim = port.shape if port is not None and len(port.shape) == 4 else ("", "", "", "")
+    fixed = isinstance(heads, int) and isinstance(head_dim, int)
+    return {
+        "cache_sizes_from_config": not fixed,
+        "heads": heads if fixed else "heads",
+        "head_dim": head_dim if fixed else "head_dim",
+        "cache_dtype": port.dtype if port is not None and port.dtype.isidentifier() else "float32",
+    }

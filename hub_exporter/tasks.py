@@ -1,0 +1,179 @@
+"""The text tasks, as rows of data, and which of them an architecture is made for.
+
+The default datasets are public, ungated and small to stream (a handful of rows is read). They were chosen by their
+cards; each row names the licence. A run without network names `--dataset builtin` or a file instead.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from hub_exporter.catalogue import Layout
+from hub_exporter.records import DatasetSpec
+
+Metric = Literal["vectors", "classes", "tokens"]
+Columns = dict[str, tuple[str, ...]]
+"""What a task reads -> columns of a dataset that are tried for it, in order, where the recipe maps none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One row: how a model of this task is loaded, fed and judged."""
+
+    name: str
+    """The Hub's pipeline tag."""
+    auto_class: str
+    """Class of transformers that loads it."""
+    layout: Layout
+    """`encoder`: one graph; `decoder`: a cache and a decode loop; `seq2seq`: an encoder and a decoder."""
+    reads: tuple[Columns, ...]
+    """What it reads: alternatives, the first that the dataset has is used."""
+    optional: tuple[str, ...] = ()
+    """What it reads only where the recipe maps it."""
+    metric: Metric
+    """How agreement is judged: `vectors` by difference, `classes` and `tokens` also by the argmax of `logits`."""
+    padding_side: Literal["left", "right"] = "right"
+    """Where the tokenizer's configuration does not say; a decoder generates with the left one in any case."""
+    dataset: DatasetSpec
+    """Where the recipe names none."""
+    licence: str
+    """Of the default dataset."""
+    builtin: str = "text"
+    """Which of the built-in sets fits: `text`, `pairs` or `chat`."""
+
+
+_TEXT: Columns = {"text": ("text",)}
+_WIKITEXT = DatasetSpec(path="Salesforce/wikitext", name="wikitext-2-raw-v1", split="train")
+_WIKITEXT_LICENCE = "CC-BY-SA-3.0 and GFDL"
+
+_ROWS = (
+    Task(
+        name="feature-extraction",
+        auto_class="AutoModel",
+        layout="encoder",
+        reads=(_TEXT,),
+        optional=("text_pair",),
+        metric="vectors",
+        dataset=_WIKITEXT,
+        licence=_WIKITEXT_LICENCE,
+    ),
+    Task(
+        name="sentence-similarity",
+        auto_class="AutoModel",
+        layout="encoder",
+        reads=(_TEXT,),
+        metric="vectors",
+        dataset=DatasetSpec(path="rajpurkar/squad", split="train", columns={"text": "question"}),
+        licence="CC-BY-SA-4.0",
+    ),
+    Task(
+        name="fill-mask",
+        auto_class="AutoModelForMaskedLM",
+        layout="encoder",
+        reads=(_TEXT,),
+        metric="tokens",
+        dataset=_WIKITEXT,
+        licence=_WIKITEXT_LICENCE,
+    ),
+    Task(
+        name="text-classification",
+        auto_class="AutoModelForSequenceClassification",
+        layout="encoder",
+        reads=(_TEXT,),
+        optional=("text_pair",),
+        metric="classes",
+        dataset=DatasetSpec(path="google-research-datasets/go_emotions", name="simplified", split="train"),
+        licence="Apache-2.0",
+    ),
+    Task(
+        name="token-classification",
+        auto_class="AutoModelForTokenClassification",
+        layout="encoder",
+        reads=(_TEXT,),
+        metric="classes",
+        dataset=_WIKITEXT,
+        licence=_WIKITEXT_LICENCE,
+    ),
+    Task(
+        name="question-answering",
+        auto_class="AutoModelForQuestionAnswering",
+        layout="encoder",
+        reads=({"text": ("question", "text"), "text_pair": ("context", "text_pair")},),
+        metric="classes",
+        dataset=DatasetSpec(path="rajpurkar/squad", split="train"),
+        licence="CC-BY-SA-4.0",
+        builtin="pairs",
+    ),
+    Task(
+        name="text-generation",
+        auto_class="AutoModelForCausalLM",
+        layout="decoder",
+        reads=({"messages": ("messages",)}, _TEXT),
+        metric="tokens",
+        padding_side="left",
+        dataset=DatasetSpec(path="HuggingFaceTB/everyday-conversations-llama3.1-2k", split="train_sft"),
+        licence="Apache-2.0",
+        builtin="chat",
+    ),
+    Task(
+        name="text2text-generation",
+        auto_class="AutoModelForSeq2SeqLM",
+        layout="seq2seq",
+        reads=(_TEXT,),
+        metric="tokens",
+        dataset=DatasetSpec(
+            path="abisee/cnn_dailymail", name="3.0.0", split="validation", columns={"text": "highlights"}
+        ),
+        licence="Apache-2.0",
+    ),
+)
+
+TASKS: dict[str, Task] = {row.name: row for row in _ROWS}
+
+_HEADS = (
+    (r".*ForCausalLM", "text-generation"),
+    (r"(XLM|Flaubert)WithLMHeadModel", "fill-mask"),
+    (r".*(LMHeadModel|ModelWithLMHead)", "text-generation"),
+    (r".*ForMaskedLM", "fill-mask"),
+    # Only those whose pre-training head is a masked language model; ELECTRA's, for one, is a discriminator.
+    (r"(Albert|Bert|BigBird|Ernie|FNet|MegatronBert|MobileBert|RoCBert)ForPreTraining", "fill-mask"),
+    (r".*ForSequenceClassification", "text-classification"),
+    (r".*ForTokenClassification", "token-classification"),
+    (r".*ForQuestionAnswering(Simple)?", "question-answering"),
+    (r".*EncoderModel", "feature-extraction"),
+)
+_SEQ2SEQ_HEADS = re.compile(r".*(ForConditionalGeneration|WithLMHeadModel)|EncoderDecoderModel")
+_BARE_MODEL = re.compile(r"(?!.*(For[A-Z]|Head|With|Decoder|Reward|Score)).*Model")
+"""Ends in `Model` and names no head."""
+
+
+def task_of(architecture: str, is_encoder_decoder: bool) -> str | None:
+    """The task that a class of transformers is made for, from its name; `None` where the name does not tell.
+
+    Never `feature-extraction` for a class with a head, nor for both halves of an encoder-decoder.
+    """
+    if is_encoder_decoder and _SEQ2SEQ_HEADS.fullmatch(architecture):
+        return "text2text-generation"
+    for pattern, task in _HEADS:
+        if re.fullmatch(pattern, architecture):
+            return task
+    if not is_encoder_decoder and _BARE_MODEL.fullmatch(architecture):
+        return "feature-extraction"
+    return None
+
+
+def auto_class_of(task: Task, architecture: str) -> str:
+    """The class that loads this architecture: `AutoModel` would read a T5 encoder as a whole T5."""
+    encoder_only = task.auto_class == "AutoModel" and architecture.endswith("EncoderModel")
+    return "AutoModelForTextEncoding" if encoder_only else task.auto_class
+
+
+def dataset_for(task: Task, spec: DatasetSpec | None) -> DatasetSpec:
+    """`spec`, or the default of the task where it names no dataset; the number of rows stays as asked for."""
+    if spec is None:
+        return task.dataset
+    return spec if spec.path else msgspec.structs.replace(task.dataset, rows=spec.rows)

@@ -1,0 +1,320 @@
+"""Written files beside the eager model: every graph, other shapes, both paddings, and a decode loop.
+
+Runs in a process of its own that loads nothing but the files and the reference arrays. There is no "succeeded with a
+warning": what disagrees is a mismatch, what could not be run says so in its level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hub_exporter import backends
+from hub_exporter.backends import Arrays, Runner
+from hub_exporter.capture import positions
+from hub_exporter.compare import TOLERANCE, figure, passes
+from hub_exporter.records import (
+    CaseResult,
+    DecodeResult,
+    ExportOutcome,
+    Figure,
+    Reference,
+    ReferenceCase,
+    ReferenceDecode,
+    Verification,
+)
+
+Say = Callable[[str], None]
+
+
+def verify(
+    backend: str,
+    outcome: ExportOutcome,
+    folder: Path,
+    reference: Reference,
+    arrays: Mapping[str, np.ndarray],
+    say: Say = lambda step: None,
+) -> Verification:
+    """Compare the files of one job in `folder` with the reference. Never raises for what the files do wrong."""
+    module = backends.get(backend)
+    say("load the files")
+    try:
+        runner = module.open_runner(folder, outcome)
+    except Exception as error:  # a runtime refuses a broken file in its own way
+        return _refused(backend, f"the runtime cannot load the files: {_line(error)}")
+    unrunnable = _unrunnable(outcome)
+    if unrunnable:
+        return Verification(level="loaded", reason=unrunnable, passed=True, runtime=runner.runtime)
+    cases, decodes = _measure(runner, reference, arrays, outcome, say)
+    problem = _problem(cases, decodes)
+    if problem:
+        return _verdict(runner, problem, False, cases, decodes, ())
+    notes = _default_precision(module, folder, outcome, reference, arrays, say)
+    return _verdict(runner, _shown(cases, decodes), True, cases, decodes, notes)
+
+
+def _unrunnable(outcome: ExportOutcome) -> str | None:
+    """Why these graphs cannot be driven here, so that loading them is all that can be shown."""
+    if outcome.layout in ("encoder", "seq2seq", "static-decoder"):
+        return None
+    if outcome.options.get("dynamic") is False:
+        return "a decoder of fixed shapes takes one length of past text only: there is no loop to run it in"
+    if outcome.options.get("generation", {}).get("cache") == "static":
+        return "graphs that take a static cache were loaded, but are not run in a loop here"
+    return None
+
+
+def _measure(
+    runner: Runner, reference: Reference, arrays: Mapping[str, np.ndarray], outcome: ExportOutcome, say: Say
+) -> tuple[list[CaseResult], list[DecodeResult]]:
+    cases = []
+    for case in _fitting(reference.cases, outcome):
+        say(f"verify {case.name}")
+        cases.append(run_case(runner, reference, case, arrays))
+    decodes = []
+    for decode in reference.decodes if outcome.options.get("dynamic") is not False else ():
+        if decode.batch > (runner.max_batch or decode.batch):
+            continue
+        if len(decode.chunks) > 1 and not runner.multi_token:
+            continue
+        say(f"verify decoding {decode.name}")
+        decodes.append(run_decode(runner, reference, decode, arrays))
+    return cases, decodes
+
+
+def _fitting(cases: tuple[ReferenceCase, ...], outcome: ExportOutcome) -> Iterator[ReferenceCase]:
+    """All cases; of a graph whose axes were fixed on purpose only those of the captured shape."""
+    captured = cases[0]
+    for case in cases:
+        same = (case.batch, case.length) == (captured.batch, captured.length)
+        if same or outcome.options.get("dynamic") is not False:
+            yield case
+
+
+# ── One forward ──
+
+
+def run_case(
+    runner: Runner, reference: Reference, case: ReferenceCase, arrays: Mapping[str, np.ndarray]
+) -> CaseResult:
+    """Run one held-out input, row by row where the graph takes one row, and compare every output."""
+    inputs = {name: arrays[f"{case.name}/in/{name}"] for name in case.inputs}
+    expected = {name: arrays[f"{case.name}/out/{name}"] for name in case.outputs}
+    shape = (case.batch, case.length)
+    try:
+        got = _forward(runner, reference.layout, inputs)
+    except Exception as error:  # a runtime refuses a shape in its own way: that is the finding
+        return CaseResult(case=case.name, shape=shape, error=_line(error), passed=False)
+    missing = sorted(set(expected) - set(got))
+    if missing:
+        return CaseResult(case=case.name, shape=shape, error=f"output `{missing[0]}` is missing", passed=False)
+    argmax = reference.metric != "vectors"
+    figures = tuple(
+        figure(name, got[name], value, inputs["attention_mask"], argmax and name == "logits")
+        for name, value in expected.items()
+    )
+    return CaseResult(
+        case=case.name, shape=shape, figures=figures, passed=all(passes(item, TOLERANCE) for item in figures)
+    )
+
+
+def _forward(runner: Runner, layout: str, inputs: Arrays) -> Arrays:
+    batch = inputs["input_ids"].shape[0]
+    if runner.max_batch is None or batch <= runner.max_batch and runner.padded:
+        return _forward_batch(runner, layout, inputs)
+    rows = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(batch)]
+    answers = [_forward_row(runner, layout, row) for row in rows]
+    return {name: np.concatenate([answer[name] for answer in answers]) for name in answers[0]}
+
+
+def _forward_row(runner: Runner, layout: str, row: Arrays) -> Arrays:
+    if runner.padded:
+        return _forward_batch(runner, layout, row)
+    real = row["attention_mask"][0].astype(bool)
+    answer = _forward_batch(runner, layout, {name: value[:, real] for name, value in row.items()})
+    spread = {name: np.zeros((1, real.size, *value.shape[2:]), value.dtype) for name, value in answer.items()}
+    for name, value in answer.items():
+        spread[name][:, real] = value
+    return spread
+
+
+def _forward_batch(runner: Runner, layout: str, inputs: Arrays) -> Arrays:
+    if layout != "decoder":
+        return runner.forward(inputs)
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    runner.start(ids.shape[0])
+    return {"logits": runner.step(ids, mask, positions(mask))}
+
+
+# ── A decode loop ──
+
+
+def run_decode(
+    runner: Runner, reference: Reference, decode: ReferenceDecode, arrays: Mapping[str, np.ndarray]
+) -> DecodeResult:
+    """A greedy loop beside `generate`. It is fed the token that `generate` chose, which is its own as long as they
+    agree, so that one difference does not hide what comes after it."""
+    tokens, logits = arrays[f"{decode.name}/tokens"], arrays[f"{decode.name}/logits"]
+    agreed, worst, first = 0, 0.0, None
+    try:
+        for step, answer in enumerate(_answers(runner, reference, decode, arrays)):
+            worst = max(worst, float(np.abs(answer - logits[step]).max()))
+            chosen = _without(answer, reference.eos_tokens).argmax(axis=-1)
+            same = chosen == tokens[:, step]
+            agreed += int(same.sum())
+            if first is None and not same.all():
+                row = int((~same).argmax())
+                first = f"row {row}, token {step + 1}: {int(chosen[row])} instead of {int(tokens[row, step])}"
+    except Exception as error:  # as in `run_case`
+        return _broken_decode(decode, tokens, agreed, _line(error))
+    close = np.isfinite(worst) and worst <= TOLERANCE["max_rel"] * float(np.abs(logits).max())
+    return DecodeResult(
+        case=decode.name,
+        prompts=decode.batch,
+        tokens=tokens.size,
+        agreed=agreed,
+        first_difference=first,
+        max_abs=worst if np.isfinite(worst) else None,
+        passed=bool(close and agreed == tokens.size),
+    )
+
+
+def _answers(
+    runner: Runner, reference: Reference, decode: ReferenceDecode, arrays: Mapping[str, np.ndarray]
+) -> Iterator[np.ndarray]:
+    """Logits (batch, vocabulary) of every step."""
+    ids, mask, tokens = (arrays[f"{decode.name}/{part}"] for part in ("ids", "mask", "tokens"))
+    if reference.layout == "seq2seq":
+        yield from _seq2seq_answers(runner, ids, mask, tokens, reference.start_token)
+        return
+    runner.start(decode.batch)
+    begin = 0
+    for size in decode.chunks:
+        seen = mask[:, : begin + size]
+        answer = runner.step(ids[:, begin : begin + size], seen, positions(seen)[:, begin:])
+        begin += size
+    yield answer[:, -1]
+    for step in range(tokens.shape[1] - 1):
+        mask = np.concatenate([mask, np.ones((decode.batch, 1), mask.dtype)], axis=1)
+        yield runner.step(tokens[:, step : step + 1], mask, positions(mask)[:, -1:])[:, -1]
+
+
+def _seq2seq_answers(
+    runner: Runner, ids: np.ndarray, mask: np.ndarray, tokens: np.ndarray, start: int | None
+) -> Iterator[np.ndarray]:
+    """One graph without a cache: the decoder reads all of its text again at every step."""
+    text = np.full((ids.shape[0], 1), start, np.int64)
+    for step in range(tokens.shape[1]):
+        answer = _forward(runner, "seq2seq", {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": text})
+        yield answer["logits"][:, -1]
+        text = np.concatenate([text, tokens[:, step : step + 1]], axis=1)
+
+
+def _without(logits: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:
+    suppressed = logits.copy()
+    suppressed[:, list(tokens)] = -np.inf
+    return suppressed
+
+
+def _broken_decode(decode: ReferenceDecode, tokens: np.ndarray, agreed: int, error: str) -> DecodeResult:
+    return DecodeResult(
+        case=decode.name,
+        prompts=decode.batch,
+        tokens=tokens.size,
+        agreed=agreed,
+        max_abs=None,
+        error=error,
+        passed=False,
+    )
+
+
+# ── The verdict ──
+
+
+def _problem(cases: list[CaseResult], decodes: list[DecodeResult]) -> str | None:
+    """The first thing that disagrees, in one sentence."""
+    for case in cases:
+        if not case.passed:
+            return f"`{case.case}` (batch {case.shape[0]}, length {case.shape[1]}): {case.error or _worst(case.figures)}"
+    for decode in decodes:
+        if not decode.passed:
+            found = decode.error or decode.first_difference or f"logits differ by {decode.max_abs}"
+            return f"decoding `{decode.case}`: {decode.agreed} of {decode.tokens} tokens agree; {found}"
+    if not cases:
+        return "no held-out input fits these graphs, so that nothing could be compared"
+    return None
+
+
+def _worst(figures: tuple[Figure, ...]) -> str:
+    bad = next(item for item in figures if not passes(item, TOLERANCE))
+    if bad.problem:
+        return f"output `{bad.output}`: {bad.problem}"
+    return (
+        f"output `{bad.output}` differs by {bad.max_abs:.2g}, {bad.max_rel:.2g} of its largest value "
+        f"(allowed {TOLERANCE['max_rel']:.0e}), cosine {bad.cosine:.6f}"
+    )
+
+
+def _shown(cases: list[CaseResult], decodes: list[DecodeResult]) -> str:
+    shapes = sorted({case.shape for case in cases})
+    sizes = ", ".join(f"{batch}×{length}" for batch, length in shapes)
+    text = f"agrees on {len(cases)} inputs of batch × length {sizes}"
+    if decodes:
+        total = sum(decode.tokens for decode in decodes)
+        text += f", and on {total} of {total} greedy tokens in {len(decodes)} decode loops"
+    return text
+
+
+def _verdict(
+    runner: Runner,
+    reason: str,
+    passed: bool,
+    cases: list[CaseResult],
+    decodes: list[DecodeResult],
+    notes: tuple[str, ...],
+) -> Verification:
+    return Verification(
+        level="parity" if passed else "loaded",
+        reason=reason,
+        passed=passed,
+        runtime=runner.runtime,
+        tolerance=TOLERANCE,
+        cases=tuple(cases),
+        decodes=tuple(decodes),
+        notes=notes,
+    )
+
+
+def _refused(backend: str, reason: str) -> Verification:
+    return Verification(level="exported", reason=reason, passed=False, runtime=backend)
+
+
+def _default_precision(
+    module: Any, folder: Path, outcome: ExportOutcome, reference: Reference, arrays: Mapping[str, np.ndarray], say: Say
+) -> tuple[str, ...]:
+    """What the runtime's own default costs, where it is not the precision of the file."""
+    opener = getattr(module, "open_default_runner", None)
+    if opener is None:
+        return ()
+    runner = opener(folder, outcome)
+    if runner.precision.endswith("f32'>") or runner.precision in ("f32", "<Type: 'float32'>"):
+        return ("on this processor the default precision is float32, as verified",)
+    cases, decodes = _measure(runner, reference, arrays, outcome, lambda step: say(f"{step} (default precision)"))
+    worst = max((item.max_abs or 0.0) for case in cases for item in case.figures)
+    note = f"by default this processor computes in {_short(runner.precision)}: outputs differ by up to {worst:.2g}"
+    if decodes:
+        agreed, total = sum(item.agreed for item in decodes), sum(item.tokens for item in decodes)
+        note += f", {agreed} of {total} greedy tokens are the same"
+    return (note,)
+
+
+def _short(precision: str) -> str:
+    return precision.removeprefix("<Type: '").removesuffix("'>")
+
+
+def _line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'without a text'}"[:400]
