@@ -107,7 +107,8 @@ def stack(tokenizer: Any, batches: Sequence[Inputs], side: Side) -> Inputs:
 
 def positions(mask: np.ndarray) -> np.ndarray:
     """Position of every token as `generate` counts it: from 0 at the first real one, padding stays at 0."""
-    return np.maximum(np.cumsum(mask, axis=1) - 1, 0).astype(np.int64)
+    counted: np.ndarray = np.maximum(np.cumsum(mask, axis=1) - 1, 0)
+    return counted.astype(np.int64)
 
 
 def _encode(tokenizer: Any, row: Row, limit: int) -> dict[str, list[int]]:

@@ -11,7 +11,9 @@ TOLERANCE = {"max_rel": 1e-4, "cosine": 0.99999}
 differ by about 1e-6 of it (other order of additions), a weight that is 1 % off by 1e-3 and more."""
 
 
-def figure(name: str, got: np.ndarray, expected: np.ndarray, where: np.ndarray | None = None, argmax: bool = False) -> Figure:
+def figure(
+    name: str, got: np.ndarray, expected: np.ndarray, where: np.ndarray | None = None, argmax: bool = False
+) -> Figure:
     """Compare one output.
 
     `got` and `expected` have one shape, (batch, length, ...) or (batch, ...); `where` (batch, length) selects the

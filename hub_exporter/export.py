@@ -6,6 +6,7 @@ The tracing is `transformers.exporters`; this module only chooses what goes in a
 from __future__ import annotations
 
 import importlib.metadata
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,17 @@ from hub_exporter.tasks import TASKS
 OWN_OPTIONS = {"attention", "multi_token_decode", "generation", "dynamic_shapes", "components", "dynamic"}
 """Options that decide what is traced; all others go to the engine under their own names."""
 
-RECORDED = ("torch", "transformers", "onnx", "onnxscript", "onnx-ir", "onnxruntime", "openvino", "executorch", "torchao")
+RECORDED = (
+    "torch",
+    "transformers",
+    "onnx",
+    "onnxscript",
+    "onnx-ir",
+    "onnxruntime",
+    "openvino",
+    "executorch",
+    "torchao",
+)
 
 
 class ExportError(HubExporterError):
@@ -35,8 +46,8 @@ class ExportError(HubExporterError):
 
 def export(job: Job, spec: CaptureSpec, folder: Path, say: Callable[[str], None]) -> ExportOutcome:
     """Export `job` into `folder` (its backend's folder in the target). `say` is told each step as it begins."""
-    backend, task, seconds = backends.get(job.backend), TASKS[job.model.task], {}
-    clock = _Clock(seconds, say)
+    backend, task = backends.get(job.backend), TASKS[job.model.task]
+    clock = _Clock(say)
     clock.step("load")
     loaded = load(job.model, job.variant, job.engine.attention)
     clock.step("capture")
@@ -51,6 +62,7 @@ def export(job: Job, spec: CaptureSpec, folder: Path, say: Callable[[str], None]
     clock.step("save")
     folder.mkdir(parents=True, exist_ok=True)
     written = backend.write(exported, folder, layout)
+    _copy_configs(Path(job.model.folder), folder)
     clock.stop()
     return ExportOutcome(
         components=tuple(written),
@@ -58,9 +70,16 @@ def export(job: Job, spec: CaptureSpec, folder: Path, say: Callable[[str], None]
         restrictions=tuple(backend.restrictions(request)),
         notes=loaded.notes,
         versions=installed(),
-        seconds=seconds,
+        seconds=clock.seconds,
         options=_recorded_options(job.engine),
     )
+
+
+def _copy_configs(source: Path, folder: Path) -> None:
+    """The source's own configuration beside the graphs, so that a loader that is given the folder finds it."""
+    for name in ("config.json", "generation_config.json"):
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
 
 
 def _traced(backend: Any, request: Request, name: str, graph: Graph) -> ExportedComponent:
@@ -125,8 +144,14 @@ def last_line(error: BaseException) -> str:
 
 
 HINTS = (
-    ("GuardOnDataDependentSymNode", "The model's forward depends on values of its input; see the table in docs/coverage.md"),
-    ("Constraints violated", "An axis that was asked to be free is fixed by the model; drop its bounds in `engine.dynamic_shapes`"),
+    (
+        "GuardOnDataDependentSymNode",
+        "The model's forward depends on values of its input; see the table in docs/coverage.md",
+    ),
+    (
+        "Constraints violated",
+        "An axis that was asked to be free is fixed by the model; drop its bounds in `engine.dynamic_shapes`",
+    ),
     ("No module named", "Install the package that is named, in the environment of this backend"),
     ("is required", "Install the package that is named, in the environment of this backend"),
     ("CUDA is not available", "Run this job on a machine with an NVIDIA GPU"),
@@ -155,14 +180,19 @@ def installed() -> dict[str, str]:
 
 def _recorded_options(options: EngineOptions) -> dict[str, Any]:
     given = msgspec.to_builtins(options)
-    return {key: value for key, value in given.items() if value not in (None, {}, msgspec.to_builtins(type(options)()).get(key))}
+    return {
+        key: value
+        for key, value in given.items()
+        if value not in (None, {}, msgspec.to_builtins(type(options)()).get(key))
+    }
 
 
 class _Clock:
     """Wall time of each step, told as it begins."""
 
-    def __init__(self, seconds: dict[str, float], say: Callable[[str], None]):
-        self._seconds, self._say, self._step, self._began = seconds, say, "", 0.0
+    def __init__(self, say: Callable[[str], None]):
+        self.seconds: dict[str, float] = {}
+        self._say, self._step, self._began = say, "", 0.0
 
     def step(self, name: str) -> None:
         self.stop()
@@ -171,4 +201,4 @@ class _Clock:
 
     def stop(self) -> None:
         if self._step:
-            self._seconds[self._step] = round(time.monotonic() - self._began, 3)
+            self.seconds[self._step] = round(time.monotonic() - self._began, 3)

@@ -86,9 +86,7 @@ def _decoder(request: Request) -> tuple[str, dict[str, Graph]]:
     )
     register_cache_pytrees_for_model(request.loaded.model)
     wanted = {"model": parts["decode"]} if multi_token else parts
-    graphs = {
-        name: Graph(module, inputs, shapes_for(request, inputs)) for name, (module, inputs) in wanted.items()
-    }
+    graphs = {name: Graph(module, inputs, shapes_for(request, inputs)) for name, (module, inputs) in wanted.items()}
     return ("decoder" if multi_token else "prefill-decode"), graphs
 
 
@@ -107,6 +105,7 @@ def max_length(request: Request) -> int:
 
 
 def tensors(inputs: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    """Arrays as tensors that share their memory."""
     return {name: torch.from_numpy(value) for name, value in inputs.items()}
 
 

@@ -109,7 +109,7 @@ def _checked(model: ResolvedModel, kwargs: dict[str, Any], notes: list[str]) -> 
         notes.append("the checkpoint has no pooler: exported without it")
         return _checked(model, kwargs | {"add_pooling_layer": False}, notes)
     _check_weights(model, eager, missing, sorted(map(str, info.get("mismatched_keys") or ())))
-    return eager  # type: ignore[no-any-return]
+    return eager
 
 
 def _check_weights(model: ResolvedModel, eager: PreTrainedModel, missing: list[str], mismatched: list[str]) -> None:

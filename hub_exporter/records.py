@@ -99,6 +99,7 @@ class DatasetSpec(Record, kw_only=True, rename="kebab"):
     name: str | None = None
     """Configuration of the dataset."""
     split: str = "train"
+    """Which part of it."""
     columns: dict[str, str] = {}
     """What the task reads -> column of the dataset, for example `{text: sentence}`."""
     rows: int = 16
@@ -117,10 +118,15 @@ class ModelSettings(Record, kw_only=True, rename="kebab"):
     task: str | None = None
     """Overrides the task that the architecture implies."""
     backends: tuple[str, ...] = ()
+    """What to export to; default: the four that run on any CPU."""
     variants: tuple[str, ...] = ()
+    """Precisions; default: `fp32`."""
     dataset: DatasetSpec | None = None
+    """Default: a small public dataset for the task."""
     engine: EngineOptions = EngineOptions()
+    """Options of the engine."""
     trust_remote_code: bool = False
+    """Consent to run Python code that the repository brings along."""
     time_limit: int | None = None
     """Minutes that one job may take; then it fails."""
 
@@ -156,6 +162,8 @@ class ModelRequest(Record, kw_only=True):
 
     settings: ModelSettings
     origins: tuple[Setting, ...] = ()
+    shared_target: bool = False
+    """Several models have this target: each gets a folder of its own within."""
 
 
 # ── The model: what is known of it without loading it ─────────────────────────────────────────────────────────────
@@ -427,6 +435,8 @@ class ModelReport(Record, kw_only=True):
     results: tuple[JobResult, ...]
     written: bool
     """Whether anything was put into the target."""
+    error: str | None = None
+    """What stopped it before or beside its jobs: the source, the rows or the target."""
 
 
 # ── The reference: what the eager model says, made once per model by a process of its own ─────────────────────────
@@ -465,6 +475,42 @@ class Reference(Record, kw_only=True):
     """First decoder token of a sequence-to-sequence model."""
     versions: dict[str, str] = {}
     notes: tuple[str, ...] = ()
+
+
+# ── What a stage process is asked, and what it answers ────────────────────────────────────────────────────────────
+
+
+class StageRequest(Record, kw_only=True):
+    """Everything that one stage process needs; it reads no recipe and no catalogue."""
+
+    stage: Literal["sample", "reference", "export", "verify"]
+    model: ResolvedModel
+    dataset: DatasetSpec | None = None
+    capture: CaptureSpec | None = None
+    job: Job | None = None
+    outcome: ExportOutcome | None = None
+    folder: str
+    """Where the stage writes, or where what it verifies was written."""
+    reference: str = ""
+    """Folder of the reference."""
+
+
+class StageError(Record, kw_only=True):
+    """An exception on its way to the parent."""
+
+    kind: str
+    """Name in `ERRORS_BY_NAME`."""
+    message: str
+    hint: str | None = None
+
+
+class StageAnswer(Record, kw_only=True):
+    """One of the results, or the error."""
+
+    capture: CaptureSpec | None = None
+    outcome: ExportOutcome | None = None
+    verification: Verification | None = None
+    error: StageError | None = None
 
 
 # ── What the stages say while they work ───────────────────────────────────────────────────────────────────────────

@@ -7,6 +7,7 @@ class with what was exported.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +24,19 @@ from hub_exporter.records import (
     ReferenceCase,
     ReferenceDecode,
     ResolvedModel,
-    from_json,
     to_json,
 )
 from hub_exporter.tasks import TASKS
 
 STEPS = 32
 """Greedy tokens per prompt that are compared with `generate`."""
-PROMPT_LIMIT = 48
+PROMPT_LIMIT = 64
 """Tokens of a held-out prompt or row; the long case has more."""
 
 
-def make(model: ResolvedModel, spec: CaptureSpec, folder: Path) -> Reference:
+def make(
+    model: ResolvedModel, spec: CaptureSpec, folder: Path, say: Callable[[str], None] = lambda step: None
+) -> Reference:
     """Load the model, run it on the held-out inputs, write `reference.json` and `reference.npz` into `folder`."""
     task = TASKS[model.task]
     loaded = load(model)
@@ -43,6 +45,7 @@ def make(model: ResolvedModel, spec: CaptureSpec, folder: Path) -> Reference:
     captured = capture.capture_inputs(loaded.tokenizer, spec.capture, side)
     held_out = capture.held_out_cases(loaded.tokenizer, spec, captured, side, min(model.context_length or 512, 512))
     arrays: dict[str, np.ndarray] = {}
+    say("run the eager model")
     cases = [
         _case(loaded, task.layout, name, inputs, arrays) for name, inputs in {"capture": captured, **held_out}.items()
     ]
@@ -60,7 +63,7 @@ def make(model: ResolvedModel, spec: CaptureSpec, folder: Path) -> Reference:
         notes=loaded.notes,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez(folder / "reference.npz", **arrays)
+    np.savez(folder / "reference.npz", **arrays)  # type: ignore[arg-type]  # its other arguments are keywords too
     (folder / "reference.json").write_bytes(to_json(reference))
     return reference
 
@@ -68,11 +71,6 @@ def make(model: ResolvedModel, spec: CaptureSpec, folder: Path) -> Reference:
 def _eos_tokens(model: Any) -> tuple[int, ...]:
     eos = generation_config(model).eos_token_id
     return () if eos is None else tuple(eos) if isinstance(eos, list) else (eos,)
-
-
-def read(folder: Path) -> tuple[Reference, dict[str, np.ndarray]]:
-    """What `make` wrote. The arrays are read lazily, one at a time."""
-    return from_json((folder / "reference.json").read_bytes(), Reference), np.load(folder / "reference.npz")
 
 
 def padding_side(model: ResolvedModel) -> capture.Side:

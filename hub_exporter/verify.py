@@ -25,9 +25,15 @@ from hub_exporter.records import (
     ReferenceCase,
     ReferenceDecode,
     Verification,
+    from_json,
 )
 
 Say = Callable[[str], None]
+
+
+def read_reference(folder: Path) -> tuple[Reference, Mapping[str, np.ndarray]]:
+    """What `reference.make` wrote. The arrays are read one at a time, as they are asked for."""
+    return from_json((folder / "reference.json").read_bytes(), Reference), np.load(folder / "reference.npz")
 
 
 def verify(
@@ -43,7 +49,7 @@ def verify(
     say("load the files")
     try:
         runner = module.open_runner(folder, outcome)
-    except Exception as error:  # a runtime refuses a broken file in its own way
+    except Exception as error:  # noqa: BLE001 - a runtime refuses a broken file in its own way
         return _refused(backend, f"the runtime cannot load the files: {_line(error)}")
     unrunnable = _unrunnable(outcome)
     if unrunnable:
@@ -97,16 +103,14 @@ def _fitting(cases: tuple[ReferenceCase, ...], outcome: ExportOutcome) -> Iterat
 # ── One forward ──
 
 
-def run_case(
-    runner: Runner, reference: Reference, case: ReferenceCase, arrays: Mapping[str, np.ndarray]
-) -> CaseResult:
+def run_case(runner: Runner, reference: Reference, case: ReferenceCase, arrays: Mapping[str, np.ndarray]) -> CaseResult:
     """Run one held-out input, row by row where the graph takes one row, and compare every output."""
     inputs = {name: arrays[f"{case.name}/in/{name}"] for name in case.inputs}
     expected = {name: arrays[f"{case.name}/out/{name}"] for name in case.outputs}
     shape = (case.batch, case.length)
     try:
         got = _forward(runner, reference.layout, inputs)
-    except Exception as error:  # a runtime refuses a shape in its own way: that is the finding
+    except Exception as error:  # noqa: BLE001 - a runtime refuses a shape in its own way: that is the finding
         return CaseResult(case=case.name, shape=shape, error=_line(error), passed=False)
     missing = sorted(set(expected) - set(got))
     if missing:
@@ -123,7 +127,7 @@ def run_case(
 
 def _forward(runner: Runner, layout: str, inputs: Arrays) -> Arrays:
     batch = inputs["input_ids"].shape[0]
-    if runner.max_batch is None or batch <= runner.max_batch and runner.padded:
+    if runner.max_batch is None or (batch <= runner.max_batch and runner.padded):
         return _forward_batch(runner, layout, inputs)
     rows = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(batch)]
     answers = [_forward_row(runner, layout, row) for row in rows]
@@ -168,7 +172,7 @@ def run_decode(
             if first is None and not same.all():
                 row = int((~same).argmax())
                 first = f"row {row}, token {step + 1}: {int(chosen[row])} instead of {int(tokens[row, step])}"
-    except Exception as error:  # as in `run_case`
+    except Exception as error:  # noqa: BLE001 - as in `run_case`
         return _broken_decode(decode, tokens, agreed, _line(error))
     close = np.isfinite(worst) and worst <= TOLERANCE["max_rel"] * float(np.abs(logits).max())
     return DecodeResult(
@@ -238,7 +242,9 @@ def _problem(cases: list[CaseResult], decodes: list[DecodeResult]) -> str | None
     """The first thing that disagrees, in one sentence."""
     for case in cases:
         if not case.passed:
-            return f"`{case.case}` (batch {case.shape[0]}, length {case.shape[1]}): {case.error or _worst(case.figures)}"
+            return (
+                f"`{case.case}` (batch {case.shape[0]}, length {case.shape[1]}): {case.error or _worst(case.figures)}"
+            )
     for decode in decodes:
         if not decode.passed:
             found = decode.error or decode.first_difference or f"logits differ by {decode.max_abs}"

@@ -1,15 +1,18 @@
 """One module per backend, each holding only what differs between them.
 
 Writing half (needs torch and the engine):
-    FORMAT                       the engine's name of the format
-    graphs(request)              which graphs to trace: `graphs.standard`, or the backend's own
-    options(job)                 what the engine is told besides shapes
-    write(exported, folder, ...) files in the layout that clients load, and what is in them
+    FORMAT                           the engine's name of the format
+    DEFAULTS                         what the engine is told besides shapes, where the recipe says nothing
+    graphs(request)                  which graphs to trace
+    patched(request)                 context in which the engine traces
+    restrictions(request)            what the files cannot do
+    write(exported, folder, layout)  files in the layout that clients load; returns their components
 
 Running half (needs only the backend's own runtime where it can):
-    open_runner(folder, outcome) a `Runner` over the written files
+    open_runner(folder, outcome)     a `Runner` over the written files
 
-To add a backend: a module here, its row in `catalogue.py`, its name in `_MODULES`, its tests.
+`common.py` has what most do alike. To add a backend: a module here, its row in `catalogue.py`, its name in `_MODULES`,
+its tests.
 """
 
 from __future__ import annotations
@@ -49,7 +52,10 @@ class Runner(Protocol):
         """Empty the cache of a decoder."""
 
     def step(self, input_ids: np.ndarray, attention_mask: np.ndarray, position_ids: np.ndarray) -> np.ndarray:
-        """Feed tokens behind the cache; `attention_mask` covers past and new ones. Gives logits (batch, length, vocabulary)."""
+        """Feed tokens behind the cache; `attention_mask` covers past and new ones.
+
+        Gives logits (batch, length, vocabulary).
+        """
 
 
 def get(backend: str) -> ModuleType:

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hub_exporter.backends import Arrays
-from hub_exporter.backends.onnx import restrictions as restrictions
+from hub_exporter.backends import Arrays, common
 from hub_exporter.records import Component, ExportOutcome, Port
 
 FORMAT = "dynamo"
 DEFAULTS: dict[str, Any] = {}
-
-
-def graphs(request: Any) -> Any:
-    from hub_exporter.graphs import standard
-
-    return standard(request)
-
-
-@contextlib.contextmanager
-def patched(request: Any) -> Iterator[None]:
-    """Nothing of the engine is changed for this format."""
-    yield
+graphs, patched, restrictions = common.graphs, common.patched, common.restrictions
 
 
 def write(exported: Any, folder: Path, layout: str) -> list[Component]:
+    """The engine's own files and manifest."""
     exported.save_pretrained(folder)
     return [
         Component(name=name, file=f"{name}.pt2", inputs=_inputs(part.program), outputs=_outputs(part.program))
@@ -55,6 +42,7 @@ def _port(name: str, value: Any) -> Port:
 
 
 def open_runner(folder: Path, outcome: ExportOutcome) -> EngineRunner:
+    """Torch over the files in `folder`."""
     return EngineRunner(folder, outcome, f"torch {outcome.versions['torch']}")
 
 

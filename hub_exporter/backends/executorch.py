@@ -111,6 +111,7 @@ def runner_methods(request: Any) -> dict[str, Any]:
 
 
 def restrictions(request: Any) -> list[str]:
+    """Batch and length that the program was planned for."""
     from hub_exporter.graphs import max_length
 
     if request.options.dynamic is False:
@@ -120,6 +121,7 @@ def restrictions(request: Any) -> list[str]:
 
 
 def write(exported: Any, folder: Path, layout: str) -> list[Component]:
+    """The engine's own files and manifest. Raises HubExporterError where nothing was delegated."""
     exported.save_pretrained(folder)
     return [_component(name, part, folder) for name, part in exported.components.items()]
 
@@ -176,6 +178,7 @@ def _ports(names: list[str], info: Any, count: int) -> tuple[Port, ...]:
 
 
 def open_runner(folder: Path, outcome: ExportOutcome) -> Any:
+    """ExecuTorch's Python runtime over the files in `folder`."""
     if outcome.layout in ("decoder", "prefill-decode"):
         from hub_exporter.backends.dynamo import EngineRunner
 

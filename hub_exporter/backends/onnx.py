@@ -2,45 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hub_exporter.backends import Arrays
+from hub_exporter.backends import Arrays, common
 from hub_exporter.records import Component, ExportOutcome, Port
 
 FORMAT = "onnx"
 DEFAULTS: dict[str, Any] = {}
+graphs, patched, restrictions = common.graphs, common.patched, common.restrictions
 
 EMBED_LIMIT = int(1.9 * 2**30)
 """Bytes of weights up to which they go into the `.onnx` file itself: protobuf ends at 2 GiB."""
 
 CACHE_PORT = re.compile(r"^(input|output)\.cache\.layers\.(\d+)\.(key|value)s$")
 """The engine's name of one tensor of a key/value cache."""
-
-
-def graphs(request: Any) -> Any:
-    from hub_exporter.graphs import standard
-
-    return standard(request)
-
-
-@contextlib.contextmanager
-def patched(request: Any) -> Iterator[None]:
-    """Nothing of the engine is changed for this format."""
-    yield
-
-
-def restrictions(request: Any) -> list[str]:
-    if request.options.dynamic is False:
-        batch, length = request.captured["input_ids"].shape
-        return [f"every axis is fixed: batch {batch}, length {length}"]
-    return []
 
 
 # ── Writing ──
@@ -179,6 +159,7 @@ def _ports(values: Any) -> tuple[Port, ...]:
 
 
 def open_runner(folder: Path, outcome: ExportOutcome) -> OnnxRunner:
+    """ONNX Runtime over the files in `folder`."""
     return OnnxRunner(folder, outcome)
 
 

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hub_exporter.backends import Arrays
-from hub_exporter.backends.onnx import restrictions as restrictions
+from hub_exporter.backends import Arrays, common
 from hub_exporter.records import Component, ExportOutcome, Port
 
 FORMAT = "openvino"
 DEFAULTS: dict[str, Any] = {}
+graphs, patched, restrictions = common.graphs, common.patched, common.restrictions
 
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 """Compile options for comparing: the CPU plugin computes in bf16 on processors that have it, whatever the file says."""
-
-
-def graphs(request: Any) -> Any:
-    from hub_exporter.graphs import standard
-
-    return standard(request)
-
-
-@contextlib.contextmanager
-def patched(request: Any) -> Iterator[None]:
-    """Nothing of the engine is changed for this format."""
-    yield
 
 
 def write(exported: Any, folder: Path, layout: str) -> list[Component]:
@@ -51,16 +37,15 @@ def _ports(ports: Any) -> tuple[Port, ...]:
         Port(
             name=port.get_any_name(),
             dtype=str(np.dtype(port.get_element_type().to_dtype())),
-            shape=tuple(
-                dim.get_length() if dim.is_static else "?" for dim in port.get_partial_shape()
-            ),
+            shape=tuple(dim.get_length() if dim.is_static else "?" for dim in port.get_partial_shape()),
         )
         for port in ports
     )
 
 
-def open_runner(folder: Path, outcome: ExportOutcome, exact: bool = True) -> OpenvinoRunner:
-    return OpenvinoRunner(folder, outcome, exact)
+def open_runner(folder: Path, outcome: ExportOutcome) -> OpenvinoRunner:
+    """The CPU plugin over the files in `folder`, computing in float32."""
+    return OpenvinoRunner(folder, outcome)
 
 
 class OpenvinoRunner:

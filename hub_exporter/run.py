@@ -1,0 +1,300 @@
+"""Jobs -> results. Every stage runs in a process of its own: sample and reference once per model, export and verify
+per job. A crash, a kill or a timeout of one is a failed job with its reason, not the end of the run."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hub_exporter.catalogue import BACKENDS
+from hub_exporter.errors import ERRORS_BY_NAME, HubExporterError, TargetError
+from hub_exporter.records import (
+    Artifact,
+    CaptureSpec,
+    Event,
+    Job,
+    JobResult,
+    ModelRun,
+    ResolvedModel,
+    StageAnswer,
+    StageError,
+    StageRequest,
+    Status,
+    Verification,
+    from_json,
+    to_json,
+)
+
+Events = Callable[[Event], None]
+
+SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|OIDC|API_?KEY|PRIVATE_KEY", re.IGNORECASE)
+"""Environment variables with such a name never reach a process that runs model code."""
+
+QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONHASHSEED": "0",
+}
+"""Set for stages that run model code: offline, without the token of the login file, and with a fixed order of sets."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a stage process ended."""
+
+    answer: StageAnswer
+    peak_memory: int
+    """Bytes."""
+
+
+def run_model(model: ResolvedModel, jobs: tuple[Job, ...], work: Path, events: Events, verify: bool = True) -> ModelRun:
+    """Run all jobs of one model, one after another; files of passed jobs stay under `work`.
+
+    Raises the error of the shared stages (`DatasetError`, `SourceError`): without rows or a sound checkpoint no job
+    can run; and `TargetError` when the disk is full.
+    """
+    capture = _shared(model, jobs, work, events, verify)
+    results = tuple(_run_job(job, capture, work, events, verify) for job in jobs)
+    return ModelRun(model=model, work=str(work), capture=capture, results=results)
+
+
+def _shared(model: ResolvedModel, jobs: tuple[Job, ...], work: Path, events: Events, verify: bool) -> CaptureSpec:
+    """The rows and, if anything is to be verified, the eager model's answers: once for all jobs."""
+    steps = _Steps(model.name, events)
+    steps.start("rows and reference" if verify else "rows")
+    limit = max(job.time_limit for job in jobs)
+    try:
+        steps.step("draw the rows")
+        request = StageRequest(stage="sample", model=model, dataset=jobs[0].dataset, folder=str(work))
+        capture = _checked(_run(request, work / "sample", limit, steps.step, trusted=True)).capture
+        assert capture is not None
+        if verify:
+            request = StageRequest(stage="reference", model=model, capture=capture, folder=str(work / "reference"))
+            _checked(_run(request, work / "reference", limit, steps.step))
+    except HubExporterError as error:
+        steps.end("failed", str(error))
+        raise
+    steps.end("passed", "")
+    return capture
+
+
+def _checked(ended: Ended) -> StageAnswer:
+    error = ended.answer.error
+    if error is not None:
+        raise ERRORS_BY_NAME[error.kind](error.message, hint=error.hint)
+    return ended.answer
+
+
+def _run_job(job: Job, capture: CaptureSpec, work: Path, events: Events, verify: bool) -> JobResult:
+    steps, folder = _Steps(job.name, events), BACKENDS[job.backend].folder
+    files = work / job.name / folder
+    steps.start(job.name)
+    exported = _run(
+        StageRequest(stage="export", model=job.model, capture=capture, job=job, folder=str(files)),
+        work / f"{job.name}.export",
+        job.time_limit,
+        steps.step,
+    )
+    verification = None
+    error = exported.answer.error
+    if error is None and verify:
+        request = StageRequest(
+            stage="verify",
+            model=job.model,
+            job=job,
+            outcome=exported.answer.outcome,
+            folder=str(files),
+            reference=str(work / "reference"),
+        )
+        checked = _run(request, work / f"{job.name}.verify", job.time_limit, steps.step)
+        error, verification = checked.answer.error, checked.answer.verification
+    elif error is None:
+        verification = Verification(
+            level="exported", reason="verification was switched off with `--no-verify`", passed=True, runtime=""
+        )
+    result = _result(job, folder, work, exported, verification, error, steps.seconds())
+    if result.status != "passed":
+        shutil.rmtree(work / job.name, ignore_errors=True)
+    steps.end(result.status, result.reason)
+    return result
+
+
+def _result(
+    job: Job,
+    folder: str,
+    work: Path,
+    exported: Ended,
+    verification: Verification | None,
+    error: StageError | None,
+    seconds: float,
+) -> JobResult:
+    if error is not None and error.kind == "TargetError":
+        raise TargetError(error.message, hint=error.hint)
+    passed = error is None and verification is not None and verification.passed
+    stage = "export" if exported.answer.error is not None or (verification is None and error is None) else "verify"
+    return JobResult(
+        job=job.name,
+        backend=job.backend,
+        variant=job.variant,
+        status="passed" if passed else "failed" if error is not None else "mismatch",
+        reason="" if passed else error.message if error is not None else _reason(verification),
+        hint=error.hint if error is not None else None if passed else MISMATCH_HINT,
+        folder=folder,
+        export=exported.answer.outcome,
+        verification=verification,
+        artifacts=_artifacts(work / job.name) if passed else (),
+        seconds=round(seconds, 3),
+        peak_memory=exported.peak_memory,
+        log=None if passed else str(work / f"{job.name}.{stage}" / "log.txt"),
+    )
+
+
+MISMATCH_HINT = "The file was not kept. Options under `engine:` change what is traced; the log has every figure"
+
+
+def _reason(verification: Verification | None) -> str:
+    return verification.reason if verification is not None else ""
+
+
+def _artifacts(root: Path) -> tuple[Artifact, ...]:
+    """Every file below `root`, which is laid out like the target."""
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    return tuple(
+        Artifact(path=path.relative_to(root).as_posix(), size=path.stat().st_size, sha256=_sha256(path))
+        for path in files
+    )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+# ── One process ──
+
+
+def _run(request: StageRequest, folder: Path, limit: float, say: Callable[[str], None], trusted: bool = False) -> Ended:
+    """Run one stage process in `folder` (its request, answer and log), for `limit` seconds at most.
+
+    `trusted` stages run no model code and keep the environment, so that a gated dataset can be read.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    request_file, answer_file, log = (folder / name for name in ("request.json", "answer.json", "log.txt"))
+    request_file.write_bytes(to_json(request))
+    reader, writer = os.pipe()
+    command = [sys.executable, "-m", "hub_exporter.stage", str(request_file), str(answer_file), str(writer)]
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(writer,),
+            env=environment(trusted),
+            start_new_session=True,  # so that its own children are stopped with it
+        )
+    os.close(writer)
+    try:
+        in_time = _follow(reader, time.monotonic() + limit, say)
+    except BaseException:  # Ctrl-C must not leave a process behind
+        _kill(process)
+        raise
+    if not in_time:
+        _kill(process)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    if in_time and process.returncode == 0:
+        return Ended(from_json(answer_file.read_bytes(), StageAnswer), peak)
+    return Ended(StageAnswer(error=_death(request.stage, process.returncode, in_time, limit, peak, log)), peak)
+
+
+def environment(trusted: bool) -> dict[str, str]:
+    """Of a stage process: without anything that looks like a secret, unless it runs no model code."""
+    if trusted:
+        return dict(os.environ)
+    return {key: value for key, value in os.environ.items() if not SECRET.search(key)} | QUIET
+
+
+def _follow(reader: int, deadline: float, say: Callable[[str], None]) -> bool:
+    """Pass on what the process tells until it ends, and its end of the pipe with it; `False` if the deadline came
+    first."""
+    pending = b""
+    with os.fdopen(reader, "rb", buffering=0) as stream, selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while selector.select(max(0.0, deadline - time.monotonic())):
+            chunk = stream.read(65536)
+            if not chunk:
+                return True
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                say(line.decode("utf-8", "replace"))
+    return False
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a stage process and whatever it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _death(stage: str, code: int, in_time: bool, limit: float, peak: int, log: Path) -> StageError:
+    """Why a process ended without an answer."""
+    if not in_time:
+        return StageError(
+            kind="HubExporterError",
+            message=f"The {stage} stage took longer than {limit / 60:.0f} minutes and was stopped",
+            hint="Give it more with `--time-limit MINUTES` or `time-limit:` in the recipe",
+        )
+    if code == -signal.SIGKILL:
+        return StageError(
+            kind="HubExporterError",
+            message=f"The {stage} stage was killed, most likely for want of memory: it held {peak / 2**30:.1f} GiB "
+            f"of the machine's {_memory() / 2**30:.1f} GiB",
+            hint="Run this job alone on a machine with more memory, or set smaller bounds in `engine.dynamic_shapes`",
+        )
+    how = f"crashed with {signal.Signals(-code).name}" if code < 0 else f"stopped with exit status {code}"
+    return StageError(kind="HubExporterError", message=f"The {stage} stage {how}: {_last_line(log)}")
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _last_line(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it left no output"
+
+
+class _Steps:
+    """Tells the steps of one job as events, with the time since it began."""
+
+    def __init__(self, job: str, events: Events):
+        self._job, self._events, self._began = job, events, time.monotonic()
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def start(self, text: str) -> None:
+        self._events(Event(job=self._job, kind="start", text=text))
+
+    def step(self, text: str) -> None:
+        self._events(Event(job=self._job, kind="step", text=text, seconds=self.seconds()))
+
+    def end(self, status: Status, text: str) -> None:
+        self._events(Event(job=self._job, kind="end", text=text, seconds=self.seconds(), status=status))

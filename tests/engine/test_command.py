@@ -1,0 +1,229 @@
+"""The command as a user runs it: real processes, real files, things that go wrong on the way."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from hub_exporter.card import metadata
+from hub_exporter.errors import ExitCode
+from hub_exporter.records import Index, ModelReport, from_json
+from hub_exporter.snippets import render_snippet
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("command")]
+
+ROOT = Path(__file__).parents[2]
+TINY = ROOT / "examples" / "tiny-chat"
+ROWS = ROOT / "examples" / "rows.jsonl"
+FOLDERS = {"onnx": "onnx", "openvino": "openvino", "executorch-xnnpack": "executorch/xnnpack", "dynamo": "pt2"}
+
+
+def hub_exporter(*arguments: str | Path, **kwargs: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hub_exporter", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, **kwargs)  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ModelReport]:
+    """The demo's recipe, exported elsewhere."""
+    target = tmp_path_factory.mktemp("demo") / "tiny-chat"
+    done = hub_exporter("export", "--recipe", "examples/hub-exporter.yaml", "--to", target, "--json")
+    assert done.returncode == ExitCode.OK, done.stderr
+    (report,) = msgspec.json.decode(done.stdout, type=tuple[ModelReport, ...])
+    return target, report
+
+
+@pytest.fixture(scope="module")
+def index(written: tuple[Path, ModelReport]) -> Index:
+    return from_json((written[0] / "hub-exporter.json").read_bytes(), Index)
+
+
+def test_the_demo_reaches_parity_on_four_backends(written: tuple[Path, ModelReport], index: Index) -> None:
+    _, report = written
+
+    assert report.written
+    assert {job.backend: job.verification and job.verification.level for job in index.jobs} == dict.fromkeys(
+        FOLDERS, "parity"
+    )
+
+
+def test_the_index_lists_every_file_with_its_digest(written: tuple[Path, ModelReport], index: Index) -> None:
+    target, _ = written
+    listed = {artifact.path: artifact for job in index.jobs for artifact in job.artifacts}
+    listed |= {artifact.path: artifact for artifact in index.side_files}
+    there = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
+
+    assert there == {*listed, "hub-exporter.json"}
+    assert all((target / path).stat().st_size == artifact.size for path, artifact in listed.items())
+
+
+def test_the_target_loads_on_its_own_with_the_sources_tokenizer(written: tuple[Path, ModelReport]) -> None:
+    target, _ = written
+
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        assert (target / name).read_bytes() == (TINY / name).read_bytes()
+
+
+@pytest.mark.parametrize("folder", FOLDERS.values())
+def test_the_engine_loads_every_folder(written: tuple[Path, ModelReport], folder: str) -> None:
+    from transformers.exporters import ExportedModel
+
+    exported = ExportedModel.from_pretrained(written[0], subfolder=folder, trust_remote_code=folder == "pt2")
+
+    assert list(exported.components) == ["model"]
+    assert exported.config is not None
+
+
+@pytest.mark.parametrize("backend", FOLDERS)
+def test_the_cards_example_runs_as_it_stands(
+    written: tuple[Path, ModelReport], index: Index, backend: str, tmp_path: Path
+) -> None:
+    (job,) = [job for job in index.jobs if job.backend == backend]
+    snippet = render_snippet(index, job)
+    assert snippet
+    assert snippet.strip() in (written[0] / "README.md").read_text("utf-8")
+    script = tmp_path / "example.py"
+    script.write_text(snippet, "utf-8")
+
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "PYTHON"))}
+    done = subprocess.run(
+        [sys.executable, "-I", script], capture_output=True, text=True, check=False, cwd=written[0], env=clean
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) > 8, "a continuation of more than a few words"
+
+
+def test_the_card_says_where_the_files_come_from(written: tuple[Path, ModelReport], index: Index) -> None:
+    card = (written[0] / "README.md").read_text("utf-8")
+
+    assert card.startswith("---\n")
+    assert metadata(index)["license"] == "apache-2.0"
+    assert {"onnx", "openvino", "executorch"} <= set(metadata(index)["tags"])
+    assert index.source.commit[:19] in card
+
+
+# ── What goes wrong ──
+
+
+def test_a_killed_export_is_a_failed_job_that_names_memory(tmp_path: Path) -> None:
+    process = started(tmp_path / "out", "--backends", "onnx")
+    os.kill(stage_process(process, "request.json"), signal.SIGKILL)
+    output, errors = process.communicate()
+
+    assert process.returncode == ExitCode.FAILED, errors
+    (report,) = msgspec.json.decode(output, type=tuple[ModelReport, ...])
+    assert report.results[0].status == "failed"
+    assert "was killed, most likely for want of memory" in report.results[0].reason
+    assert list(tmp_path.iterdir()) == [], "nothing half-written"
+
+
+def test_ctrl_c_ends_everything_and_leaves_nothing(tmp_path: Path) -> None:
+    process = started(tmp_path / "out", "--backends", "onnx")
+    child = stage_process(process, "request.json")
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+
+    assert process.returncode == ExitCode.INTERRUPTED
+    assert list(tmp_path.iterdir()) == []
+    assert not Path(f"/proc/{child}").exists()
+
+
+def started(target: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "hub_exporter", "export", str(TINY), "--dataset", str(ROWS), "--to", str(target)]
+    return subprocess.Popen(
+        [*command, "--json", "--no-verify", *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def stage_process(parent: subprocess.Popen[bytes], sign: str) -> int:
+    """The process of the export stage, once it runs."""
+    for _ in range(600):
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = path.read_bytes().split(b"\0")
+                family = (path.parent / "stat").read_text().rsplit(")", 1)[1].split()[1]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(family) == parent.pid and any(word.endswith(f".export/{sign}".encode()) for word in words):
+                return int(path.parent.name)
+        time.sleep(0.05)
+    raise AssertionError(f"no export stage started: {parent.communicate()}")
+
+
+def test_an_unsound_checkpoint_stops_the_model_before_anything_is_traced(tmp_path: Path) -> None:
+    source = shutil.copytree(TINY, tmp_path / "damaged")
+    weights = load_file(source / "model.safetensors")
+    weights.pop(next(name for name in weights if name.endswith("up_proj.weight")))
+    save_file(weights, source / "model.safetensors", metadata={"format": "pt"})
+
+    done = hub_exporter("export", source, "--dataset", ROWS, "--to", tmp_path / "out")
+
+    assert done.returncode == ExitCode.SOURCE
+    assert "lacks weights that LlamaForCausalLM needs" in done.stderr
+    assert "trace" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_job_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
+    from hub_exporter import run
+    from hub_exporter.recipe import requests
+    from hub_exporter.records import StageRequest
+    from hub_exporter.resolve import resolve
+
+    model = resolve(requests(None, [str(TINY)], {"--to": str(tmp_path / "out")})[0])
+    ended = run._run(StageRequest(stage="sample", model=model, folder=""), tmp_path / "stage", 0.0, lambda step: None)
+
+    assert ended.answer.error is not None
+    assert "took longer than 0 minutes" in ended.answer.error.message
+
+
+def test_a_stage_gets_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hub_exporter import run
+
+    secrets = ["HF_TOKEN", "GITHUB_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL", "AWS_SECRET_ACCESS_KEY", "HF_OIDC_RESOURCE"]
+    for name in secrets:
+        monkeypatch.setenv(name, "hf_very_secret")
+
+    assert "hf_very_secret" not in run.environment(trusted=False).values()
+    assert run.environment(trusted=True)["HF_TOKEN"] == "hf_very_secret"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 3 MB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", disk], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode()}")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+def test_a_full_disk_is_said_and_nothing_is_left(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hub_exporter import publish, session
+    from hub_exporter.report import Report
+
+    monkeypatch.setattr(publish, "needed_bytes", lambda model, jobs: 0)  # past the check that would have refused it
+    flags = {"--to": str(small_disk / "out"), "--dataset": str(ROWS), "--backends": "onnx"}
+    report = Report(quiet=True)
+    prepared = session.prepare(report, [str(TINY)], None, flags, None)
+
+    outcome = session.export_model(report, prepared.work[0], session.Options("any", verify=False, keep_work=False))
+
+    assert session.exit_code([outcome]) == ExitCode.TARGET
+    assert "disk is full" in str(outcome.error) or "disk" in str(outcome.error)
+    assert list(small_disk.iterdir()) == []

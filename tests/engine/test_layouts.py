@@ -1,0 +1,177 @@
+"""What the files look like from outside: names, axes, manifests, memory, metadata methods."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from pipeline import Subject
+
+from hub_exporter.backends.dynamo import empty_cache
+from hub_exporter.records import ExportOutcome
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("layouts")]
+
+Made = tuple[Subject, ExportOutcome, Path]
+
+
+@pytest.fixture(scope="module")
+def decoder(subject_named: Callable[[str], Subject]) -> Made:
+    subject = subject_named("llama")
+    return subject, *subject.export("onnx")
+
+
+def test_the_onnx_decoder_has_the_names_and_axes_that_clients_look_for(decoder: Made) -> None:
+    model = onnx.load(decoder[2] / "model.onnx")
+
+    assert {value.name: axes(value) for value in model.graph.input} == {
+        "input_ids": ["batch_size", "sequence_length"],
+        "attention_mask": ["batch_size", "total_sequence_length"],
+        "position_ids": ["batch_size", "sequence_length"],
+        **{f"past_key_values.{n}.{kind}": ["batch_size", 2, "past_sequence_length", 8] for n, kind in CACHE},
+    }
+    assert {value.name: axes(value) for value in model.graph.output} == {
+        "logits": ["batch_size", "sequence_length", 320],
+        **{f"present.{n}.{kind}": ["batch_size", 2, "total_sequence_length", 8] for n, kind in CACHE},
+    }
+
+
+CACHE = [(n, kind) for n in range(2) for kind in ("key", "value")]
+
+
+def axes(value: Any) -> list[Any]:
+    return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+
+
+def test_the_onnx_file_is_one_self_contained_file(decoder: Made, tmp_path: Path) -> None:
+    import onnxruntime
+
+    alone = tmp_path / "model.onnx"
+    alone.write_bytes((decoder[2] / "model.onnx").read_bytes())
+
+    onnxruntime.InferenceSession(str(alone), providers=["CPUExecutionProvider"])
+    assert (decoder[2] / "model.onnx.data").stat().st_size == 0, "the engine's loader insists on this file"
+
+
+def test_the_engine_loads_a_renamed_decoder(decoder: Made) -> None:
+    from transformers.exporters import ExportedModel
+
+    subject, _, files = decoder
+    exported = ExportedModel.from_pretrained(files.parent, subfolder=files.name)
+    ids, mask = prompt(subject)
+
+    answer = exported(
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=torch.arange(ids.shape[1])[None],
+        **{f"past_key_values.{n}.{kind}": torch.zeros(1, 2, 0, 8) for n, kind in CACHE},
+    )
+
+    expected = subject.arrays["prompt 1/logits"][0]
+    np.testing.assert_allclose(answer["logits"][:, -1], expected, atol=1e-4)
+
+
+def prompt(subject: Subject) -> tuple[torch.Tensor, torch.Tensor]:
+    ids, mask = (torch.from_numpy(subject.arrays[f"prompt 1/{part}"]) for part in ("ids", "mask"))
+    return ids, mask
+
+
+def test_an_encoder_keeps_the_engines_names(subject_named: Callable[[str], Subject]) -> None:
+    outcome, _ = subject_named("bert").export("onnx")
+
+    assert [port.name for port in outcome.components[0].inputs] == ["input_ids", "attention_mask"]
+    assert [port.shape for port in outcome.components[0].inputs] == [("batch_size", "sequence_length")] * 2
+    assert [port.name for port in outcome.components[0].outputs] == ["last_hidden_state", "pooler_output"]
+
+
+def test_separate_prefill_and_decode_graphs_agree_too(subject_named: Callable[[str], Subject]) -> None:
+    subject = subject_named("llama")
+    outcome, files = subject.export("onnx", multi_token_decode=False)
+
+    found = subject.verify("onnx", outcome, files)
+
+    assert [part.file for part in outcome.components] == ["prefill.onnx", "decode.onnx"]
+    assert (found.passed, found.level) == (True, "parity"), found.reason
+
+
+def test_options_reach_the_engine(subject_named: Callable[[str], Subject]) -> None:
+    subject = subject_named("bert")
+    _, files = subject.export("onnx", opset_version=18, dynamic_shapes={"sequence_length": {"max": 64}})
+
+    assert onnx.load(files / "model.onnx").opset_import[0].version == 18
+    manifest = json.loads((files / "export.json").read_text("utf-8"))
+    assert manifest["components"]["model"]["metadata"]["export_config"]["opset_version"] == 18
+
+
+def test_the_openvino_decoder_is_stateful_unless_told_otherwise(subject_named: Callable[[str], Subject]) -> None:
+    outcome, files = subject_named("llama").export("openvino")
+
+    assert [port.name for port in outcome.components[0].inputs] == [
+        "input_ids",
+        "attention_mask",
+        "position_ids",
+        "beam_idx",
+    ]
+    assert (files / "openvino_model.xml").is_file()
+    assert (files / "openvino_model.bin").is_file()
+
+
+def test_the_executorch_decoder_has_the_runners_methods_and_a_bounded_plan(
+    subject_named: Callable[[str], Subject],
+) -> None:
+    from executorch.runtime import Runtime
+
+    subject = subject_named("llama")
+    outcome, files = subject.export("executorch-xnnpack")
+    program = Runtime.get().load_program(files / "model.pte")
+
+    def constant(name: str) -> Any:
+        return program.load_method(name).execute([])
+
+    assert constant("get_max_seq_len") == [128], "the model's context"
+    assert constant("get_vocab_size") == [320]
+    assert constant("get_eos_ids") == [2]
+    assert {"use_kv_cache", "get_bos_id", "get_max_context_len", "get_n_layers"} <= program.method_names
+    (component,) = outcome.components
+    assert [port.name for port in component.inputs] == ["input_ids", "cache_position"]
+    assert component.planned_memory is not None
+    assert 0 < component.planned_memory < 50_000_000
+    assert component.delegated is not None
+    assert 0 < component.delegated <= 1
+    assert outcome.restrictions == ("batch 1", "at most 128 tokens of text and answer together")
+
+
+def test_the_executorch_cache_can_stay_outside(subject_named: Callable[[str], Subject]) -> None:
+    subject = subject_named("llama")
+    outcome, files = subject.export("executorch-xnnpack", generation={"cache": "dynamic", "max_cache_len": None})
+
+    found = subject.verify("executorch-xnnpack", outcome, files)
+
+    assert outcome.layout == "decoder"
+    assert (found.passed, found.level) == (True, "parity"), found.reason
+
+
+def test_an_executorch_bound_from_the_recipe_is_the_programs_bound(subject_named: Callable[[str], Subject]) -> None:
+    outcome, _ = subject_named("bert").export("executorch-xnnpack", dynamic_shapes={"sequence_length": {"max": 70}})
+
+    assert outcome.components[0].inputs[0].shape == (1, 70)
+    assert "at most 70 tokens of input" in outcome.restrictions
+
+
+def test_the_configuration_lies_beside_the_graphs_as_the_source_wrote_it(decoder: Made) -> None:
+    subject, _, files = decoder
+
+    for name in ("config.json", "generation_config.json"):
+        assert (files / name).read_bytes() == (Path(subject.model.folder) / name).read_bytes()
+
+
+def test_an_empty_cache_has_a_layer_of_no_tokens_for_each_layer(decoder: Made) -> None:
+    cache = empty_cache(decoder[2], batch=3)
+
+    assert [tuple(layer.keys.shape) for layer in cache.layers] == [(3, 2, 0, 8)] * 2
