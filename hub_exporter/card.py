@@ -75,17 +75,24 @@ def merge_card(existing: str, index: Index) -> str:
 def metadata(index: Index) -> dict[str, Any]:
     """The card's metadata block, in the order it is written; absent where it is not known."""
     model = index.source
-    languages = list(map(wording.one_line, model.languages))
     entries = {
         **_license(index),
-        "language": languages[0] if len(languages) == 1 else languages,
+        "language": model.languages[0] if len(model.languages) == 1 else list(model.languages),
         "base_model": model.repo,
         "base_model_relation": "quantized" if model.repo else None,
         "pipeline_tag": _pipeline_tag(model),
         "library_name": "sentence-transformers" if model.sentence_transformers else "transformers",
         "tags": _tags(index),
     }
-    return {key: value for key, value in entries.items() if value}
+    cleaned = {key: _one_line(value) for key, value in entries.items() if value}
+    return {key: value for key, value in cleaned.items() if value}
+
+
+def _one_line(value: str | list[str]) -> str | list[str]:
+    """Hub metadata has no line ends; and a YAML parser need not agree with ours on the rarer ones."""
+    if isinstance(value, str):
+        return wording.one_line(value)
+    return list(dict.fromkeys(filter(None, map(wording.one_line, value))))
 
 
 def _license(index: Index) -> dict[str, str | None]:
@@ -95,7 +102,7 @@ def _license(index: Index) -> dict[str, str | None]:
     name = model.license_name or (None if known else model.license)
     return {
         "license": model.license if known else "other",
-        "license_name": wording.one_line(name) if name else None,
+        "license_name": name,
         "license_link": _license_link(index),
     }
 
@@ -124,8 +131,8 @@ def _pipeline_tag(model: ResolvedModel) -> str:
 def _tags(index: Index) -> list[str]:
     backends = [job.backend.partition("-")[0] for job in index.jobs if job.status == "passed"]
     formats = [TAGS.get(backend, backend) for backend in backends]
-    theirs = [tag for tag in map(wording.one_line, index.source.tags) if tag not in DROPPED_TAGS and ":" not in tag]
-    return list(dict.fromkeys([*formats, "transformers.exporters", "hub-exporter", *theirs]))
+    theirs = [tag for tag in index.source.tags if tag not in DROPPED_TAGS and ":" not in tag]
+    return [*formats, "transformers.exporters", "hub-exporter", *theirs]
 
 
 def _front_matter(entries: dict[str, Any]) -> str:

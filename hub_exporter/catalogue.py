@@ -21,7 +21,14 @@ VARIANTS = ("fp32", "fp16", "bf16", "int8", "int8-static", "int4")
 
 DEFAULT_VARIANTS = ("fp32",)
 
-AXES = ("batch_size", "sequence_length", "past_sequence_length", "total_sequence_length", "encoder_sequence_length")
+AXES = (
+    "batch_size",
+    "sequence_length",
+    "past_sequence_length",
+    "total_sequence_length",
+    "encoder_sequence_length",
+    "decoder_sequence_length",
+)
 """Names of the axes that `engine.dynamic_shapes` may bound."""
 
 COMMON_OPTIONS = frozenset(

@@ -104,7 +104,10 @@ def _shards(folder: Path, source: str) -> dict[str, set[str]]:
         shards.setdefault(shard, set()).add(tensor)
     for shard in shards:
         if "/" in shard or "\\" in shard or not shard.endswith(".safetensors"):
-            raise SourceError(f"`{source}`: `{WEIGHTS_INDEX}` names `{shard}`, which is not a shard beside it")
+            raise SourceError(
+                f"`{source}`: `{WEIGHTS_INDEX}` names `{shard}`, which is not a shard beside it",
+                hint="Save the model again with `save_pretrained`",
+            )
         if not (folder / shard).is_file():
             raise SourceError(
                 f"`{source}`: the shard `{shard}` of `{WEIGHTS_INDEX}` is missing",
@@ -143,7 +146,7 @@ def _wrong_extent(header: dict[str, dict[str, Any]], data: int) -> str | None:
     for name, tensor in sorted(header.items(), key=lambda item: (*item[1]["data_offsets"], item[0])):
         begin, end = tensor["data_offsets"]
         needed = -(-math.prod(tensor["shape"]) * _BITS[tensor["dtype"]] // 8)
-        if begin != position or end - begin != needed:
+        if begin != position or end - begin != needed or min(tensor["shape"], default=0) < 0:
             return f"`{name}` does not lie where its dtype and shape put it"
         position = end
     if position > data:

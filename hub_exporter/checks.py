@@ -22,20 +22,26 @@ MINIMUM_ROWS = 8
 
 def check_level(values: Mapping[str, Any], place: str) -> None:
     """Check one level of settings, which has the types of `ModelSettings` already. Raises UsageError."""
+
+    def at(key: str) -> str:
+        return place if place.startswith("--") else inside(place, key)  # a flag names its key already
+
     for key, known, noun in (("backends", BACKENDS, "backend"), ("variants", VARIANTS, "variant")):
         if key in values and not values[key]:
-            raise UsageError(f"{inside(place, key)}: names no {noun}")
+            raise UsageError(f"{at(key)}: names no {noun}")
         for name in values.get(key, ()):
-            check_name(name, known, f"{inside(place, key)}: unknown {noun}")
+            check_name(name, known, f"{at(key)}: unknown {noun}")
+    if not values.get("target", "."):
+        raise UsageError(f"{at('target')}: names no folder")
     if values.get("task"):
-        check_name(values["task"], TASKS, f"{inside(place, 'task')}: unknown task")
-    check_components((values.get("engine") or {}).get("components", {}), inside(place, "engine.components"))
+        check_name(values["task"], TASKS, f"{at('task')}: unknown task")
+    check_components((values.get("engine") or {}).get("components", {}), at("engine.components"))
     rows = (values.get("dataset") or {}).get("rows", MINIMUM_ROWS)
     if rows < MINIMUM_ROWS:
-        raise UsageError(f"{inside(place, 'dataset.rows')}: at least {MINIMUM_ROWS} are needed, got {rows}")
+        raise UsageError(f"{at('dataset.rows')}: at least {MINIMUM_ROWS} are needed, got {rows}")
     minutes = values.get("time-limit")
     if minutes is not None and minutes < 1:
-        raise UsageError(f"{inside(place, 'time-limit')}: at least 1 minute, got {minutes}")
+        raise UsageError(f"{at('time-limit')}: at least 1 minute, got {minutes}")
 
 
 def check_name(name: str, known: Iterable[str], what: str) -> None:
@@ -79,7 +85,8 @@ def check_consistent(engine: EngineOptions, backends: Sequence[str], origins: Se
         merged = msgspec.convert(_overlaid(common, own), EngineOptions)
         for key, problem in _contradictions(merged, backends):
             written = [s for stem in (prefix, "engine") for s in origins if f"{s.key}.".startswith(f"{stem}.{key}.")]
-            raise UsageError(f"{place_of(written[0])}: {problem}")
+            place = place_of(written[0]) if written else f"{prefix}.{key}"  # an empty `{}` was written nowhere
+            raise UsageError(f"{place}: {problem}")
 
 
 def place_of(setting: Setting) -> str:

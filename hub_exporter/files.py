@@ -5,6 +5,7 @@ Only names are looked at here, so that the same rules hold for a folder and for 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -44,6 +45,11 @@ _WEIGHTS_OR_CODE = re.compile(r".*\.(safetensors|bin|pth?|ckpt|h5|msgpack|ot|pkl
 
 _VARIANTS = ("consolidated*", "*.fp16.*", "*.bf16.*", "adapter_model*", "diffusion_pytorch_model*")
 """safetensors files at the root that transformers does not load."""
+
+
+def expanded(path: str) -> Path:
+    """The path with `~` as the home folder; `~name` stays as it is where there is no such user."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - pathlib raises for an unknown user
 
 
 def listing(folder: Path) -> tuple[str, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
 from hub_exporter import strict
 from hub_exporter.checks import check_components, check_level
 from hub_exporter.errors import UsageError
-from hub_exporter.records import EngineOptions, ModelSettings
+from hub_exporter.records import DatasetSpec, EngineOptions, ModelSettings
 
 FLAGS = {
     "--to": "target",
@@ -44,8 +44,9 @@ def flag_values(flag: str, value: Any) -> dict[str, Any]:
         value = _split(value)
     elif inner == "columns" and not isinstance(value, Mapping):
         value = dict(_pairs(flag, _split(value)))
+    kind = get_type_hints(DatasetSpec if inner else ModelSettings)[(inner or outer).replace("-", "_")]
+    strict.check(value, kind, flag)
     values = {outer: {inner: value} if inner else value}
-    strict.check(values, ModelSettings, flag)
     check_level(values, flag)
     return values
 

@@ -36,8 +36,8 @@ def _model_summary(report: ModelReport) -> str:
     written = f" → {wording.code(report.target)}" if report.written else ", nothing written"
     lines = [f"### {wording.inline(report.source)}{written}", ""]
     lines += _table(("job", "outcome", "level", "size", "agreement", "time"), map(_job_row, report.results))
-    files = [artifact for result in report.results for artifact in result.artifacts if result.status == "passed"]
-    if files:
+    files = [artifact for result in report.results for artifact in result.artifacts]
+    if files and report.written:
         rows = ((wording.code(file.path), wording.size(file.size), wording.code(file.sha256)) for file in files)
         lines += ["", *_table(("file", "size", "sha256"), rows)]
     lost = [result for result in report.results if result.status != "passed"]

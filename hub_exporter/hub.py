@@ -45,8 +45,11 @@ def fetch(repo: str, revision: str | None = None, *, code: bool = False) -> Snap
         names = tuple(sorted(file.rfilename for file in info.siblings or ()))
         patterns = [glob.escape(name) for name in wanted(names, code=code)]
         require_config(names, repo)
-        folder = snapshot_download(repo, revision=info.sha, allow_patterns=patterns)
-    return Snapshot(repo, revision, str(info.sha), Path(folder), names)
+        # Asked for by its name, so that the cache learns what the name meant and knows it offline.
+        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=patterns))
+        if folder.name != info.sha:
+            raise HubError(f"`{repo}` changed while it was fetched", hint="Run the command again")
+    return Snapshot(repo, revision, folder.name, folder, names)
 
 
 def dataset_commit(repo: str, revision: str | None = None) -> str:

@@ -41,7 +41,14 @@ _OFFSET_POSITIONS = {
 """Model types whose positions begin behind the index of the padding token: 514 of them serve 512 tokens."""
 
 _OTHER_MODALITIES = {
-    "a vision or multimodal": ("vision_config", "image_size", "patch_size", "image_token_id", "image_token_index"),
+    "a vision or multimodal": (
+        "vision_config",
+        "image_size",
+        "patch_size",
+        "num_channels",
+        "image_token_id",
+        "image_token_index",
+    ),
     "an audio": ("audio_config", "num_mel_bins", "feat_extract_norm", "codec_config", "sampling_rate"),
     "a time series": ("prediction_length", "num_time_features"),
 }
@@ -109,13 +116,20 @@ def texts_of(values: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 def other_modality(config: Json) -> str | None:
-    """`a vision or multimodal` and so on, for a configuration that is not only text's."""
+    """`a vision or multimodal` and so on, for a configuration that is not only text's; `None` where it may be."""
     encoder = config.get("encoder")  # of an encoder-decoder made of two models
     for values in (config, encoder if isinstance(encoder, dict) else {}):
         for modality, keys in _OTHER_MODALITIES.items():
             if any(values.get(key) is not None for key in keys):
                 return modality
     return None
+
+
+def has_vocabulary(config: Json) -> bool:
+    """Whether the configuration is that of a model which reads tokens (CANINE hashes characters instead)."""
+    nested = config.get("text_config")
+    named = any(key in values for values in (config, nested or {}) for key in ("vocab_size", "n_words"))
+    return named or config.get("model_type") == "canine"
 
 
 def context_length(config: Json, tokenizer_config: Json) -> int | None:

@@ -5,10 +5,9 @@ Pure: it reads nothing but its arguments, and the machine where none is named.
 
 from __future__ import annotations
 
-import os
+import itertools
 import platform
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,6 +16,7 @@ import msgspec
 
 from hub_exporter.catalogue import BACKENDS, RUNNERS, Backend, Machine
 from hub_exporter.errors import UsageError
+from hub_exporter.files import expanded
 from hub_exporter.records import Job, ModelRequest, Plan, ResolvedModel, Skip
 from hub_exporter.tasks import TASKS, dataset_for
 
@@ -38,12 +38,11 @@ def make_plan(
     nothing and for a target that is not a folder.
     """
     named = unique_names(models)
-    targets = _targets(requests, named)
+    here = machine or this_machine()
     planned = [
-        _job_or_skip(request, model, target, backend, variant, runners or {}, machine or this_machine())
-        for request, model, target in zip(requests, named, targets, strict=True)
-        for backend in request.settings.backends
-        for variant in request.settings.variants
+        item
+        for request, model in zip(requests, named, strict=True)
+        for item in _jobs(request, model, {**RUNNERS, **(runners or {})}, here)
     ]
     chosen = _matching(planned, only) if only else planned
     return Plan(
@@ -76,7 +75,7 @@ def this_machine() -> Machine:
 
 def resolve_target(target: str) -> str:
     """The folder that a target names, as it was written. Raises UsageError for a Hub id."""
-    folder = os.path.expanduser(target)
+    folder = str(expanded(target)) if target.startswith("~") else target
     if _HUB_ID.fullmatch(target) and not Path(folder).is_dir():
         raise UsageError(
             f"The target `{target}` is a Hub id, and publishing to the Hub is not available yet",
@@ -85,41 +84,32 @@ def resolve_target(target: str) -> str:
     return folder
 
 
-def _targets(requests: Sequence[ModelRequest], models: Sequence[ResolvedModel]) -> list[str]:
-    """One folder for each model: a target that several share becomes the parent of their folders."""
-    folders = [resolve_target(request.settings.target) for request in requests]
-    shared = Counter(os.path.abspath(folder) for folder in folders)
-    return [
-        f"{folder.rstrip('/')}/{model.name}" if shared[os.path.abspath(folder)] > 1 else folder
-        for folder, model in zip(folders, models, strict=True)
-    ]
+def _target(request: ModelRequest, model: ResolvedModel) -> str:
+    folder = resolve_target(request.settings.target)
+    return f"{folder.rstrip('/')}/{model.name}" if request.shared_target else folder
 
 
-def _job_or_skip(
-    request: ModelRequest,
-    model: ResolvedModel,
-    target: str,
-    backend: str,
-    variant: str,
-    runners: Mapping[str, str],
-    machine: str,
-) -> Job | Skip:
-    row, settings, task = BACKENDS[backend], request.settings, TASKS[model.task]
-    name = f"{model.name}.{backend}.{variant}"
-    reason = next(_obstacles(row, variant, task.layout, machine), None)
-    if reason:
-        return Skip(name=name, reason=reason)
-    return Job(
-        name=name,
-        model=model,
-        backend=backend,
-        variant=variant,
-        engine=settings.engine,
-        dataset=dataset_for(task, settings.dataset),
-        runner=runners.get(row.runner, RUNNERS[row.runner]),
-        time_limit=60.0 * (settings.time_limit or _MINUTES),
-        target=target,
-    )
+def _jobs(
+    request: ModelRequest, model: ResolvedModel, runners: Mapping[str, str], machine: str
+) -> Iterator[Job | Skip]:
+    settings, task, target = request.settings, TASKS[model.task], _target(request, model)
+    for backend, variant in itertools.product(settings.backends, settings.variants):
+        row, name = BACKENDS[backend], f"{model.name}.{backend}.{variant}"
+        reason = next(_obstacles(row, variant, task.layout, machine), None)
+        if reason:
+            yield Skip(name=name, reason=reason)
+            continue
+        yield Job(
+            name=name,
+            model=model,
+            backend=backend,
+            variant=variant,
+            engine=settings.engine,
+            dataset=dataset_for(task, settings.dataset),
+            runner=runners[row.runner],
+            time_limit=60.0 * (settings.time_limit or _MINUTES),
+            target=target,
+        )
 
 
 def _obstacles(backend: Backend, variant: str, layout: str, machine: str) -> Iterator[str]:

@@ -35,6 +35,7 @@ class Progress(Protocol):
 
 @dataclass
 class _Row:
+    label: str
     state: str = "waiting"
     style: str = "dim"
     since: float | None = None
@@ -52,7 +53,7 @@ class LiveProgress:
 
     def __init__(self, console: Console, jobs: Sequence[str]):
         self._console = console
-        self._rows = {job: _Row() for job in jobs}
+        self._rows = {job: _Row(job) for job in jobs}
         self._live = Live(console=console, get_renderable=self._table, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> Self:
@@ -69,12 +70,14 @@ class LiveProgress:
         if event.kind == "note":
             self._console.print(Text(wording.one_line(f"{event.job}: {event.text}")))
             return
-        row = self._rows.setdefault(event.job, _Row())
+        row = self._rows.setdefault(event.job, _Row(event.job))
         if event.kind == "end":
             outcome = event.status or "done"
             row.state, row.style, row.since, row.seconds = outcome, STYLES.get(outcome, ""), None, event.seconds
         else:
-            row.state, row.style = wording.one_line(event.text) or "running", "cyan"
+            if event.kind == "start" and event.text not in ("", event.job):
+                row.label = f"{event.job}: {event.text}"
+            row.state, row.style = wording.one_line(event.text) if event.kind == "step" else "starting", "cyan"
             row.since = time.monotonic() - event.seconds
 
     def _table(self) -> RenderableType:
@@ -82,8 +85,8 @@ class LiveProgress:
         table.add_column(no_wrap=True)
         table.add_column(no_wrap=True, overflow="ellipsis", min_width=12)
         table.add_column(no_wrap=True, justify="right")
-        for job, row in self._rows.items():
-            table.add_row(Text(wording.one_line(job)), Text(row.state, row.style), Text(row.elapsed()))
+        for row in self._rows.values():
+            table.add_row(Text(wording.one_line(row.label)), Text(row.state, row.style), Text(row.elapsed()))
         return table
 
 
@@ -110,8 +113,8 @@ class PlainProgress:
             self._open = event.job
             if self._on_github:
                 self._print(github.group(wording.one_line(event.job)))
-        text = event.text if event.kind != "end" else f"{event.status or 'done'}"
-        if text:
+        if event.kind != "start":
+            text = event.status or "done" if event.kind == "end" else event.text
             line = wording.one_line(f"{event.job}: {text}")
             self._print(github.harmless(line) if self._on_github else line)
         if event.kind == "end":

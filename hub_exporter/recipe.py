@@ -7,17 +7,20 @@ Paths in a recipe are relative to the working directory, as on the command line.
 
 from __future__ import annotations
 
-import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from hub_exporter import strict
 from hub_exporter.catalogue import DEFAULT_BACKENDS, DEFAULT_VARIANTS, RUNNERS
 from hub_exporter.checks import check_applicable, check_consistent, check_level, check_name, place_of
 from hub_exporter.errors import UsageError
-from hub_exporter.flags import flag_values
+from hub_exporter.files import expanded
+from hub_exporter.flags import FLAGS, flag_values
 from hub_exporter.records import DatasetSpec, ModelRequest, ModelSettings, Recipe, Setting
 
 BUILT_IN: dict[str, Any] = {
@@ -71,18 +74,20 @@ def requests(
     `sources` select among its models. Raises UsageError.
     """
     given = {flag: value for flag, value in (flags or {}).items() if value is not None and value not in ((), [])}
-    top = [_Level(flag, flag_values(flag, value)) for flag, value in given.items()]
-    lower = list(_selected(recipe, sources)) if recipe else [(source, []) for source in sources]
-    if not lower:
+    # In the order of the table: `--dataset` starts a dataset, the flags that describe it come after.
+    top = [_Level(flag, flag_values(flag, given[flag])) for flag in sorted(given, key=list(FLAGS).index)]
+    lower = list(_levels(recipe)) if recipe else [(source, []) for source in sources]
+    if not lower or "" in sources:
         raise UsageError("No model was named", hint="Name a folder or a Hub id, or a recipe with `--recipe`")
-    made = tuple(_request(source, [*levels, *top]) for source, levels in lower)
+    made = _with_shared_targets([_request(source, [*levels, *top]) for source, levels in lower])
+    if recipe and sources:
+        made = _selected(made, sources, recipe.path)
     backends = tuple(dict.fromkeys(name for request in made for name in request.settings.backends))
     for request in made:
         check_applicable(request.origins, request.settings.backends, backends)
         check_consistent(request.settings.engine, request.settings.backends, request.origins)
         _check_dataset(request)
-    _check_targets(made)
-    return made
+    return tuple(made)
 
 
 def _check_recipe(recipe: Recipe, written: Mapping[str, Any], place: str) -> None:
@@ -100,15 +105,19 @@ def _check_recipe(recipe: Recipe, written: Mapping[str, Any], place: str) -> Non
         check_level(entry, f"{place}: models[{index}]")
 
 
-def _selected(recipe: RecipeFile, sources: Sequence[str]) -> Iterator[tuple[str, list[_Level]]]:
-    for source in sources:
-        known = [model.source for model in recipe.models]
-        check_name(source, known, f"{recipe.path}: there is no model with the source")
+def _levels(recipe: RecipeFile) -> Iterator[tuple[str, list[_Level]]]:
+    """Source of each model of a recipe, and what the recipe says of it, from the weakest on."""
+    defaults = _Level(f"{recipe.path}: defaults", recipe.written.get("defaults", {}))
     for index, entry in enumerate(recipe.written["models"]):
-        if not sources or entry["source"] in sources:
-            defaults = _Level(f"{recipe.path}: defaults", recipe.written.get("defaults", {}))
-            own = {key: value for key, value in entry.items() if key != "source"}
-            yield entry["source"], [defaults, _Level(f"{recipe.path}: models[{index}]", own)]
+        own = {key: value for key, value in entry.items() if key != "source"}
+        yield entry["source"], [defaults, _Level(f"{recipe.path}: models[{index}]", own)]
+
+
+def _selected(made: Sequence[ModelRequest], sources: Sequence[str], place: str) -> list[ModelRequest]:
+    known = [request.settings.source for request in made]
+    for source in sources:
+        check_name(source, known, f"{place}: there is no model with the source")
+    return [request for request in made if request.settings.source in sources]
 
 
 def _request(source: str, levels: Sequence[_Level]) -> ModelRequest:
@@ -163,15 +172,20 @@ def _check_dataset(request: ModelRequest) -> None:
             raise UsageError(f"{place_of(setting)}: no dataset is named", hint="Add its `path`, or `--dataset`")
 
 
-def _check_targets(made: Sequence[ModelRequest]) -> None:
-    """Refuse a target that two models of a recipe name; one that the command line names is shared by subfolders."""
-    first: dict[str, ModelRequest] = {}
-    for request in made:
-        target = request.settings.target
-        other = first.setdefault(os.path.abspath(os.path.expanduser(target)), request)
-        named = [setting for setting in (*other.origins, *request.origins) if setting.key == "target"]
-        if other is not request and any(not setting.origin.startswith("--") for setting in named):
+def _with_shared_targets(made: Sequence[ModelRequest]) -> list[ModelRequest]:
+    """Mark the models that share a target of the command line; one that a recipe names twice is refused."""
+    folders = [expanded(request.settings.target).resolve() for request in made]
+    shared = {folder for folder, count in Counter(folders).items() if count > 1}
+    for folder in shared:
+        sharing = [request for request, own in zip(made, folders, strict=True) if own == folder]
+        written = [s for request in sharing for s in request.origins if s.key == "target"]
+        if any(not setting.origin.startswith("--") for setting in written):
+            sources = " and ".join(f"`{request.settings.source}`" for request in sharing)
             raise UsageError(
-                f"{place_of(named[-1])}: `{target}` is also the target of `{other.settings.source}`",
+                f"{place_of(written[-1])}: `{written[-1].value}` is the target of {sources}",
                 hint="Give each model a target of its own",
             )
+    return [
+        msgspec.structs.replace(request, shared_target=folder in shared)
+        for request, folder in zip(made, folders, strict=True)
+    ]

@@ -15,11 +15,12 @@ from typing import Any
 from hub_exporter import hub
 from hub_exporter.checkpoint import read_checkpoint
 from hub_exporter.errors import SourceError
-from hub_exporter.files import listing, require_config, require_inside, side_files, wanted
+from hub_exporter.files import expanded, listing, require_config, require_inside, side_files, wanted
 from hub_exporter.hub import Snapshot
 from hub_exporter.metadata import (
     Json,
     context_length,
+    has_vocabulary,
     other_modality,
     read_front_matter,
     read_json,
@@ -43,7 +44,10 @@ def resolve(request: ModelRequest) -> ResolvedModel:
     try:
         return _resolved(request, _snapshot(source, request.settings.trust_remote_code))
     except OSError as error:
-        raise SourceError(f"`{source}` cannot be read: {error.strerror}: `{error.filename}`") from error
+        raise SourceError(
+            f"`{source}` cannot be read: {error.strerror}: `{error.filename}`",
+            hint="Check the path and its permissions",
+        ) from error
 
 
 def _resolved(request: ModelRequest, snapshot: Snapshot) -> ResolvedModel:
@@ -89,7 +93,7 @@ def _resolved(request: ModelRequest, snapshot: Snapshot) -> ResolvedModel:
 
 def _snapshot(source: str, consent: bool) -> Snapshot:
     """The files of a folder, which has no commit yet, or of the Hub."""
-    folder = Path(source).expanduser()
+    folder = expanded(source)
     if folder.is_dir():
         names = listing(folder)
         require_config(names, source)
@@ -150,6 +154,11 @@ def _task(
     if modules[:1] == ("Transformer",) and "Pooling" in modules and kind == "SentenceTransformer":
         return TASKS["sentence-similarity"], "modules.json"
     name = task_of(architecture, bool(config.get("is_encoder_decoder")))
+    if name == "feature-extraction" and not has_vocabulary(config):
+        raise SourceError(
+            f"`{source}`: `{architecture}` has no `vocab_size` in its configuration, so it is not a text model",
+            hint="Text models are supported; if it is one, pass `--task feature-extraction`",
+        )
     if name is None:
         raise SourceError(
             f"`{source}`: the task of `{architecture}` is not known",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 from typing import Any
 
 import msgspec
@@ -35,6 +36,11 @@ def schema() -> dict[str, Any]:
         "description": "What to export: models, backends and options",
         **made,
     }
+
+
+def text() -> str:
+    """The schema as JSON, as it lies in `FILE`."""
+    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _documentation() -> dict[str, dict[str, str]]:

@@ -99,7 +99,10 @@ def _level(job: JobResult) -> str:
 
 
 def _files(index: Index, passed: list[JobResult]) -> list[dict[str, Any]]:
-    artifacts = [*(artifact for job in passed for artifact in job.artifacts), *index.side_files]
+    beside = [
+        artifact for artifact in index.side_files if artifact.path != "README.md"
+    ]  # it cannot know its own digest
+    artifacts = [*(artifact for job in passed for artifact in job.artifacts), *beside]
     return [{"path": a.path, "size": a.size, "kind": _kind(a), "sha256": a.sha256} for a in artifacts]
 
 
@@ -134,7 +137,7 @@ def _agreement_row(job: JobResult) -> dict[str, str]:
 def _making_row(job: JobResult) -> dict[str, Any]:
     return {
         "job": job.job,
-        "options": json.dumps(job.export.options, default=str) if job.export and job.export.options else "",
+        "options": json.dumps(job.export.options, default=str) if job.export and job.export.options else "defaults",
         "seconds": job.seconds,
         "memory": wording.size(job.peak_memory) if job.peak_memory else "",
     }
@@ -232,4 +235,4 @@ def _dataset_flags(spec: CaptureSpec) -> list[str]:
     flags = ["--dataset", spec.path, "--dataset-split", spec.split]
     flags += ["--dataset-name", spec.name] if spec.name else []
     flags += ["--dataset-revision", spec.revision] if spec.revision else []
-    return [*flags, "--rows", str(len(spec.capture) + len(spec.held_out) + len(spec.calibration))]
+    return [*flags, "--dataset-rows", str(len(spec.capture) + len(spec.held_out) + len(spec.calibration))]

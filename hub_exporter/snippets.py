@@ -41,7 +41,8 @@ STEP_VALUES = {
 }
 """Layout -> graph input -> the variable of the templates that feeds it at each step."""
 
-_CACHE_PORT = re.compile(r"past_key_values\.\d+\.(key|value)|cache.*")
+_CACHE_PORT = re.compile(r"past_key_values\.\d+\.(key|value)|cache_\d+")
+"""Keys or values of one layer, (batch, heads, tokens, head size): as our ONNX graphs and `torch.export` name them."""
 
 
 @functools.cache
@@ -57,8 +58,13 @@ def environment() -> jinja2.Environment:
         autoescape=False,  # Markdown and Python, not HTML: every foreign value passes a filter below
     )
     env.filters |= {name: getattr(wording, name) for name in ("inline", "prose", "code", "fenced", "size", "duration")}
-    env.filters["py"] = json.dumps  # its strings, numbers and lists are Python too
+    env.filters["py"] = _python
     return env
+
+
+def _python(value: str | list[str]) -> str:
+    """Python source of it: like JSON, which for characters beyond the first plane is not Python."""
+    return json.dumps(value) if str(value).isascii() else ascii(value)
 
 
 def install_line(result: JobResult) -> str | None:
@@ -90,18 +96,15 @@ def render_snippet(index: Index, result: JobResult) -> str | None:
 
 
 def _has_example(index: Index, result: JobResult, export: ExportOutcome) -> bool:
-    name = f"snippets/{result.backend}-{export.layout}.py.j2"
-    carried = {artifact.path for artifact in index.side_files}
     known = ENCODING_FIELDS | STEP_VALUES.get(export.layout, {})
+    others = [port for port in export.components[0].inputs if port.name not in known and port.name != "cache_position"]
     return (
-        name in environment().list_templates()
-        and {"tokenizer.json", "config.json"} <= carried
-        and all(_understood(port.name, known, export.layout) for port in export.components[0].inputs)
+        f"snippets/{result.backend}-{export.layout}.py.j2" in environment().list_templates()
+        and {"tokenizer.json", "config.json"} <= {artifact.path for artifact in index.side_files}
+        and (not others or export.layout == "decoder")
+        and all(_CACHE_PORT.fullmatch(port.name) and len(port.shape) == 4 for port in others)
+        and len(_cache_sizes(export.components[0])) <= 1
     )
-
-
-def _understood(name: str, known: dict[str, str], layout: str) -> bool:
-    return name in known or (layout == "decoder" and (name == "cache_position" or bool(_CACHE_PORT.match(name))))
 
 
 def _context(index: Index, result: JobResult, export: ExportOutcome) -> dict[str, Any]:
@@ -142,12 +145,17 @@ def _dict_literal(values: dict[str, str], *, indented: bool = False) -> str:
 
 def _cache(component: Component) -> dict[str, Any]:
     """Heads, head size and dtype of the key/value cache: numbers where the graph fixes them, else from config.json."""
-    port = next((port for port in component.inputs if port.name.startswith("past_key_values.")), None)
-    _, heads, _, head_dim = port.shape if port is not None and len(port.shape) == 4 else ("", "", "", "")
+    heads, head_dim, dtype = next(iter(_cache_sizes(component)), ("", "", "float32"))
     fixed = isinstance(heads, int) and isinstance(head_dim, int)
     return {
         "cache_sizes_from_config": not fixed,
         "heads": heads if fixed else "heads",
         "head_dim": head_dim if fixed else "head_dim",
-        "cache_dtype": port.dtype if port is not None and port.dtype.isidentifier() else "float32",
+        "cache_dtype": dtype if dtype.isidentifier() else "float32",
     }
+
+
+def _cache_sizes(component: Component) -> set[tuple[int | str, int | str, str]]:
+    """(heads, head size, dtype) of the layers: one, unless they differ."""
+    ports = [port for port in component.inputs if _CACHE_PORT.fullmatch(port.name) and len(port.shape) == 4]
+    return {(port.shape[1], port.shape[3], port.dtype) for port in ports}

@@ -21,7 +21,7 @@ _WORDS = {bool: "`true` or `false`", int: "a whole number", float: "a number", s
 
 def guess(word: str, known: Iterable[str]) -> str:
     """`, did you mean `x`?` for the nearest known name, or an empty string."""
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = difflib.get_close_matches(word.lower(), list(known), n=1)
     return f", did you mean `{near[0]}`?" if near else ""
 
 

@@ -146,8 +146,8 @@ _HEADS = (
     (r".*ForQuestionAnswering(Simple)?", "question-answering"),
     (r".*EncoderModel", "feature-extraction"),
 )
-_SEQ2SEQ_HEADS = re.compile(r".*(ForConditionalGeneration|WithLMHeadModel)|EncoderDecoderModel")
-_BARE_MODEL = re.compile(r"(?!.*(For[A-Z]|Head|With|Decoder|Reward|Score)).*Model")
+_SEQ2SEQ_HEADS = re.compile(r".*(ForConditionalGeneration|WithLMHeadModel|MTModel)|EncoderDecoderModel")
+_BARE_MODEL = re.compile(r"(?!.*(For[A-Z]|Head|With|MTModel|Decoder|Reward|Score)).*Model")
 """Ends in `Model` and names no head."""
 
 

@@ -19,7 +19,7 @@ _MARKDOWN = re.compile(
     r"[\\`*\[\]{}<>|~&$#!@]"  # structure, HTML, mathematics, mentions
     r"|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"  # emphasis; not the underscore of `last_hidden_state`
     r"|:(?=//)|(?<=www)\."  # links made out of bare addresses
-    r"|^(?:[-+=]|\d+(?=[.)]))"  # lists and underlined headings
+    r"|^(?:[-+=]|\d+(?=[.)](?:\s|$)))"  # lists and underlined headings
 )
 
 

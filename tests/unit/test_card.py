@@ -1,0 +1,330 @@
+"""The card: metadata, tables, examples, and other people's text in all of them."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import jinja2
+import made_up
+import msgspec
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from hub_exporter.card import merge_card, metadata, render_card
+from hub_exporter.section import BEGIN, END, render_section
+from hub_exporter.snippets import PACKAGES, environment, install_line, render_snippet
+from hub_exporter.wording import one_line
+
+MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table")
+
+hostile = st.sampled_from(
+    [
+        "a | b\n| c | d |",
+        "---\nlicense: mit\n---",
+        "# heading\n\n<script>alert(1)</script>",
+        "```\n\n# out of the fence\n",
+        "{{ index.source }}{% include 'card.md.j2' %}",
+        "[x](javascript:alert(1)) ![y](http://evil) **b**",
+        "no: &anchor *alias !!python/object:os.system 'quote\" # comment",
+        f"{END}\n# after\n{BEGIN}",
+    ]
+) | st.text(max_size=30)
+
+
+def front_matter(card: str) -> dict[str, object]:
+    head = re.match(r"^(\s*---[\r\n]+)([\S\s]*?)([\r\n]+---(\r\n|\n|$))", card)  # as huggingface_hub reads it
+    assert head
+    return yaml.safe_load(head.group(2))
+
+
+def structure(card: str) -> list[str]:
+    """What a reader sees of the structure, without the text."""
+    body = card.split("\n---\n", 1)[1]
+    tokens = MARKDOWN.parse(body)
+    inline = [child.type for token in tokens for child in token.children or ()]
+    html = [token.content.strip() for token in tokens if token.type == "html_block"]
+    assert set(html) <= {BEGIN, END}
+    return [token.type for token in tokens] + [
+        kind for kind in inline if kind not in ("text", "code_inline", "html_inline")
+    ]
+
+
+# ── Metadata ──
+
+
+def test_the_metadata_of_an_embedding_model():
+    assert front_matter(render_card(made_up.index())) == {
+        "license": "apache-2.0",
+        "language": "en",
+        "base_model": "sentence-transformers/all-MiniLM-L6-v2",
+        "base_model_relation": "quantized",
+        "pipeline_tag": "sentence-similarity",
+        "library_name": "sentence-transformers",
+        "tags": [
+            "onnx",
+            "openvino",
+            "executorch",
+            "torch.export",
+            "transformers.exporters",
+            "hub-exporter",
+            "feature-extraction",
+        ],
+    }
+
+
+def test_a_local_folder_has_no_base_model():
+    entries = metadata(made_up.index(made_up.encoder(repo=None)))
+
+    assert "base_model" not in entries
+    assert "base_model_relation" not in entries
+
+
+def test_tags_name_only_what_is_really_there():
+    jobs = (made_up.passed("onnx"), made_up.not_passed("openvino", "mismatch", "differs"))
+
+    tags = metadata(made_up.index(jobs=jobs))["tags"]
+
+    assert "onnx" in tags
+    assert "openvino" not in tags
+
+
+@pytest.mark.parametrize(
+    ("link", "repo", "expected"),
+    [
+        ("LICENSE", "org/model", f"https://huggingface.co/org/model/blob/{made_up.COMMIT}/LICENSE"),
+        ("https://example.org/licence", "org/model", "https://example.org/licence"),
+        ("config.json", None, "config.json"),  # carried along
+        ("LICENSE", None, None),  # not carried along
+        ("javascript:alert(1)", "org/model", None),
+    ],
+)
+def test_a_licence_link_leads_somewhere_or_is_left_out(link, repo, expected):
+    model = made_up.encoder(license="other", license_name="my-licence", license_link=link, repo=repo)
+
+    assert metadata(made_up.index(model)).get("license_link") == expected
+
+
+def test_a_licence_that_is_no_id_is_named_as_other():
+    entries = metadata(made_up.index(made_up.encoder(license="Do what you like!")))
+
+    assert (entries["license"], entries["license_name"]) == ("other", "Do what you like!")
+
+
+@pytest.mark.parametrize(("tags", "expected"), [((), "text-generation"), (("translation",), "translation")])
+def test_the_hub_has_no_tag_for_text_to_text(tags, expected):
+    assert metadata(made_up.index(made_up.encoder(task="text2text-generation", tags=tags)))["pipeline_tag"] == expected
+
+
+@settings(max_examples=50)
+@given(hostile)
+def test_no_text_of_others_breaks_the_metadata(text):
+    model = made_up.encoder(license=text, license_name=text, languages=(text, "no"), tags=(text,), task=text)
+    index = made_up.index(model, (made_up.passed("onnx"),))
+
+    assert front_matter(render_card(index)) == metadata(index)
+
+
+# ── The body ──
+
+
+@settings(max_examples=30, deadline=None)
+@given(hostile)
+def test_no_text_of_others_changes_the_structure_of_the_card(text):
+    def card(foreign: str) -> str:
+        model = made_up.encoder(name=foreign, repo=None, architecture=foreign, task=foreign, commit=foreign)
+        export = made_up.outcome("onnx", restrictions=(foreign,), notes=(foreign,), options={"x": foreign})
+        checked = made_up.verification(reason=foreign, runtime=foreign, notes=(foreign,))
+        jobs = (
+            made_up.passed("onnx", export=export, verification=checked, job=foreign),
+            made_up.not_passed("dynamo", "failed", foreign, job=foreign),
+        )
+        index = made_up.index(model, jobs)
+        files = (made_up.artifact(foreign, b""), *index.side_files)
+        capture = msgspec.structs.replace(made_up.capture(), path=foreign, revision=foreign, split=foreign)
+        return render_card(msgspec.structs.replace(index, side_files=files, capture=capture))
+
+    assert structure(card(text if one_line(text) else "x")) == structure(card("plain"))
+
+
+def test_what_did_not_pass_is_named_with_its_reason_and_without_files():
+    jobs = (made_up.passed("onnx"), made_up.not_passed("openvino", "mismatch", "`logits` differs by 0.3"))
+
+    card = render_card(made_up.index(jobs=jobs))
+
+    assert "- `all-MiniLM-L6-v2.openvino.fp32`, disagrees with the original model: `logits` differs by 0.3" in card
+    assert "openvino_model.xml" not in card
+
+
+def test_the_agreement_of_a_language_model_counts_tokens():
+    jobs = (made_up.passed("onnx", "SmolLM2-135M-Instruct", "decoder"),)
+
+    row = "| `SmolLM2-135M-Instruct.onnx.fp32` | parity | onnxruntime 1.32.0 | 4e-05 | 1.000000 | 96/96 | 2×9, 1×5 |"
+
+    assert row in render_card(made_up.index(made_up.decoder(), jobs))
+
+
+def test_a_card_claims_a_comparison_only_where_there_was_one():
+    unverified = made_up.verification(level="exported", reason="verification was switched off with `--no-verify`")
+
+    card = render_card(made_up.index(jobs=(made_up.passed("onnx", verification=unverified),)))
+
+    assert "Every graph was run" not in card
+    assert "**exported**" in card
+    assert "**parity**" not in card
+
+
+def test_restrictions_and_the_cost_of_a_default_stand_beside_the_example():
+    checked = made_up.verification(notes=("At the default precision the largest difference is 0.0013",))
+    export = made_up.outcome("openvino", restrictions=("at most 512 tokens",))
+
+    card = render_card(made_up.index(jobs=(made_up.passed("openvino", verification=checked, export=export),)))
+
+    assert "- at most 512 tokens\n- At the default precision the largest difference is 0.0013\n" in card
+
+
+def test_the_command_names_commit_rows_and_backends():
+    command = (
+        "hub-exporter export sentence-transformers/all-MiniLM-L6-v2@c9745ed1d9f207416be6d2e6f8de32d1f16199bf "
+        "--backends onnx --variants fp32 --task sentence-similarity --dataset rajpurkar/squad --dataset-split train "
+        "--dataset-revision 7b6d24c440a36b6815f21b70d25016731768db1f --dataset-rows 16 --to ./out"
+    )
+
+    assert command in render_card(made_up.index(jobs=(made_up.passed("onnx"),)))
+
+
+def test_a_variable_that_is_missing_in_a_template_is_an_error():
+    with pytest.raises(jinja2.UndefinedError):
+        environment().from_string("{{ nothing_like_that }}").render()
+
+
+# ── Somebody else's card ──
+
+THEIRS = """---
+license: mit
+tags: [mine]
+datasets:
+- a/b
+---
+# My model
+
+Some text.
+"""
+
+
+def test_their_text_stays_and_their_metadata_wins():
+    merged = merge_card(THEIRS, made_up.index())
+
+    entries = front_matter(merged)
+    assert entries["license"] == "mit"
+    assert entries["datasets"] == ["a/b"]
+    assert entries["tags"][:2] == ["mine", "onnx"]
+    assert entries["base_model_relation"] == "quantized"
+    assert "\n# My model\n\nSome text.\n\n" + render_section(made_up.index()) in merged
+
+
+def test_our_section_is_renewed_in_place():
+    merged = merge_card(merge_card(THEIRS, made_up.index()) + "\nTheir end.\n", made_up.index())
+    again = merge_card(merged, made_up.index(jobs=(made_up.passed("onnx"),)))
+
+    assert again.count(BEGIN) == again.count(END) == 1
+    assert "openvino_model.xml" in merged
+    assert "openvino_model.xml" not in again
+    assert again.endswith("\nTheir end.\n")
+
+
+def test_a_licence_is_not_made_of_theirs_and_ours():
+    index = made_up.index(made_up.encoder(license="other", license_name="ours", license_link="https://example.org"))
+
+    assert "license_name" not in front_matter(merge_card(THEIRS, index))
+
+
+def test_metadata_that_cannot_be_read_is_left_alone():
+    broken = "---\nlicense: [mit\n---\n# Mine\n"
+
+    assert merge_card(broken, made_up.index()).startswith(broken)
+
+
+def test_a_card_without_metadata_gets_some():
+    merged = merge_card("# Mine\n", made_up.index())
+
+    assert front_matter(merged)["license"] == "apache-2.0"
+    assert "# Mine\n" in merged
+
+
+# ── Examples ──
+
+
+def seq2seq(backend: str):
+    ports = tuple(
+        made_up.port(name, "batch_size", "sequence_length")
+        for name in ("input_ids", "attention_mask", "decoder_input_ids")
+    )
+    export = made_up.outcome(backend, "decoder")
+    component = msgspec.structs.replace(export.components[0], inputs=ports)
+    return msgspec.structs.replace(export, layout="seq2seq", components=(component,))
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "sentence-similarity",
+        "feature-extraction",
+        "fill-mask",
+        "text-classification",
+        "token-classification",
+        "question-answering",
+    ],
+)
+@pytest.mark.parametrize("backend", PACKAGES)
+def test_the_examples_of_encoders_are_python(backend, task):
+    index = made_up.index(made_up.encoder(task=task, sentence_transformers=task == "sentence-similarity"))
+
+    ast.parse(render_snippet(index, made_up.passed(backend)))
+
+
+@pytest.mark.parametrize("backend", PACKAGES)
+def test_the_examples_of_generative_models_are_python_and_feed_every_input(backend):
+    for export in (made_up.outcome(backend, "decoder"), seq2seq(backend)):
+        text = render_snippet(made_up.index(made_up.decoder()), made_up.passed(backend, export=export))
+
+        ast.parse(text)
+        if "executorch" not in backend:
+            assert all(f'"{port.name}":' in text for port in export.components[0].inputs if "past" not in port.name)
+
+
+@settings(max_examples=50)
+@given(st.text(min_size=1))
+def test_no_file_name_gets_out_of_its_literal(name):
+    component = msgspec.structs.replace(made_up.outcome("onnx").components[0], file=name)
+    result = made_up.passed("onnx", export=made_up.outcome("onnx", components=(component,)))
+
+    tree = ast.parse(render_snippet(made_up.index(), result))
+
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    session = next(call for call in calls if getattr(call.func, "attr", "") == "InferenceSession")
+    assert ast.literal_eval(session.args[0]) == f"onnx/{name}"
+
+
+def test_inputs_that_no_example_knows_are_listed_instead():
+    component = msgspec.structs.replace(
+        made_up.outcome("onnx").components[0], inputs=(made_up.port("pixel_values", "batch_size", 3, dtype="float32"),)
+    )
+    result = made_up.passed("onnx", export=made_up.outcome("onnx", components=(component,)))
+
+    assert render_snippet(made_up.index(), result) is None
+    assert "- pixel_values: float32 (batch_size, 3)" in render_card(made_up.index(jobs=(result,)))
+
+
+def test_there_is_no_example_without_a_tokenizer_file():
+    index = made_up.index(made_up.encoder(side_files=("config.json", "vocab.txt")))
+
+    assert render_snippet(index, made_up.passed("onnx")) is None
+
+
+def test_the_install_line_pins_what_was_used_and_nothing_more():
+    assert install_line(made_up.passed("onnx")) == "pip install onnxruntime==1.32.0 numpy==2.4.6 tokenizers==0.23.3"
+    assert "torch==2.13.0 " in install_line(made_up.passed("dynamo"))
