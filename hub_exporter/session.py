@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from hub_exporter import publish
 from hub_exporter.catalogue import BACKENDS
 from hub_exporter.errors import ExitCode, HubExporterError
 from hub_exporter.plan import make_plan, unique_names
@@ -98,6 +97,8 @@ def _work(plan: Plan, request: ModelRequest, model: ResolvedModel) -> Work:
 
 def export_model(report: Report, work: Work, options: Options) -> Outcome:
     """Run the jobs of one model and write what passed. What stops it is reported."""
+    from hub_exporter import publish  # with the templates of the card, which a plan does not need
+
     results, written, stopped = work.skipped, False, None
     try:
         if work.jobs:
@@ -121,6 +122,8 @@ def export_model(report: Report, work: Work, options: Options) -> Outcome:
 
 
 def _check_target(work: Work) -> None:
+    from hub_exporter import publish
+
     needed = publish.needed_bytes(work.model, len(work.jobs))
     folders = [BACKENDS[job.backend].folder for job in work.jobs]
     publish.prepare_target(Path(work.target), work.model, needed, folders)

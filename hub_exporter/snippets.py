@@ -115,7 +115,7 @@ def _context(index: Index, result: JobResult, export: ExportOutcome) -> dict[str
     arrays = {
         port.name: f"np.array([e.{ENCODING_FIELDS[port.name]} for e in encodings], dtype=np.{port.dtype})"
         for port in component.inputs
-        if port.name in ENCODING_FIELDS and port.dtype.isidentifier()
+        if port.name in ENCODING_FIELDS
     }
     return {
         "backend": result.backend,
