@@ -30,12 +30,12 @@ help: ## Show this list
 demo: $(READY) ## Export the tiny model of examples/ to four backends and show how well the files agree
 	$(BIN)/hub-exporter export --recipe examples/hub-exporter.yaml
 
-# One thread for each worker: two workers with all cores each are slower than one. A file's tests stay in one worker, so
-# that what its fixtures exported is made once.
+# One thread for each worker: two workers with all cores each are slower than one. Tests of one `xdist_group` stay in one
+# worker, so that what their fixtures exported is made once.
 test: $(READY) ## Check the style and run all tests, those on real models too (about half an hour on two cores)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 lint: $(READY) ## Check style and types
 	$(BIN)/ruff check .

@@ -66,7 +66,7 @@ class Request:
 def standard(request: Request) -> tuple[str, dict[str, Graph]]:
     """(layout, graphs) for runtimes that take any batch: ONNX Runtime, OpenVINO, torch."""
     if request.layout == "decoder":
-        return _decoder(request)
+        return _recurrent(request) if is_recurrent(request) else _decoder(request)
     return request.layout, {"model": without_cache(request, request.captured)}
 
 
@@ -88,6 +88,23 @@ def _decoder(request: Request) -> tuple[str, dict[str, Graph]]:
     wanted = {"model": parts["decode"]} if multi_token else parts
     graphs = {name: Graph(module, inputs, shapes_for(request, inputs)) for name, (module, inputs) in wanted.items()}
     return ("decoder" if multi_token else "prefill-decode"), graphs
+
+
+def is_recurrent(request: Request) -> bool:
+    """Whether the model keeps a state that every token changes (Mamba and its hybrids), rather than only keys and
+    values that a mask can hide."""
+    return request.layout == "decoder" and bool(getattr(request.loaded.model, "_is_stateful", False))
+
+
+def _recurrent(request: Request) -> tuple[str, dict[str, Graph]]:
+    """The single-token decode graph alone: from a state of zeros it reads a prompt token by token. The graph of a
+    longer text would be fixed to the captured length."""
+    parts = decompose_for_generation(
+        request.loaded.model, tensors(request.captured), generation_config=generation_config(request.loaded.model)
+    )
+    register_cache_pytrees_for_model(request.loaded.model)
+    module, inputs = parts["decode"]
+    return "recurrent", {"model": Graph(module, inputs, shapes_for(request, inputs))}
 
 
 def _generation_config(request: Request) -> Any:
@@ -137,8 +154,9 @@ def _shape_of(request: Request, name: str, value: Any, has_cache: bool, capped: 
     if _is_cache(value):
         children, _ = pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)
         past = {0: dim("batch_size"), 2: dim("past_sequence_length")}
+        state = {0: dim("batch_size")}  # of a convolution or a recurrence: everything else is fixed by the model
         return pytree.tree_map_only(
-            torch.Tensor, lambda leaf: past if leaf.dim() == 4 else get_auto_dynamic_shapes(leaf), list(children)
+            torch.Tensor, lambda leaf: past if leaf.dim() == 4 else state if leaf.dim() > 1 else {}, list(children)
         )
     return get_auto_dynamic_shapes(value)
 

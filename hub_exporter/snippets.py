@@ -14,7 +14,7 @@ from typing import Any
 import jinja2
 
 from hub_exporter import wording
-from hub_exporter.records import Component, ExportOutcome, Index, JobResult
+from hub_exporter.records import Component, ExportOutcome, Index, JobResult, Port
 
 TITLES = {
     "onnx": "ONNX Runtime",
@@ -96,7 +96,7 @@ def render_snippet(index: Index, result: JobResult) -> str | None:
 
 
 def _has_example(index: Index, result: JobResult, export: ExportOutcome) -> bool:
-    known = ENCODING_FIELDS | STEP_VALUES.get(export.layout, {})
+    known = STEP_VALUES.get(export.layout, ENCODING_FIELDS)
     others = [port for port in export.components[0].inputs if port.name not in known and port.name != "cache_position"]
     return (
         f"snippets/{result.backend}-{export.layout}.py.j2" in environment().list_templates()
@@ -111,12 +111,8 @@ def _context(index: Index, result: JobResult, export: ExportOutcome) -> dict[str
     model, component = index.source, export.components[0]
     carried = {artifact.path for artifact in index.side_files}
     names = [port.name for port in component.inputs]
-    step = {name: value for name, value in STEP_VALUES.get(export.layout, {}).items() if name in names}
-    arrays = {
-        port.name: f"np.array([e.{ENCODING_FIELDS[port.name]} for e in encodings], dtype=np.{port.dtype})"
-        for port in component.inputs
-        if port.name in ENCODING_FIELDS
-    }
+    step_values = STEP_VALUES.get(export.layout, {})
+    arrays = {port.name: _array(port) for port in component.inputs if port.name in ENCODING_FIELDS}
     return {
         "backend": result.backend,
         "task": model.task,
@@ -130,9 +126,14 @@ def _context(index: Index, result: JobResult, export: ExportOutcome) -> dict[str
         "inputs": names,
         "outputs": [port.name for port in component.outputs],
         "arrays": _dict_literal(arrays, indented=True),
-        "step": _dict_literal({name: step[name] for name in names if name in step}),
+        "step": _dict_literal({name: step_values[name] for name in names if name in step_values}),
         **_cache(component),
     }
+
+
+def _array(port: Port) -> str:
+    """Python source of a batch for one text input."""
+    return f"np.array([e.{ENCODING_FIELDS[port.name]} for e in encodings], dtype=np.{_dtype(port.dtype, 'int64')})"
 
 
 def _dict_literal(values: dict[str, str], *, indented: bool = False) -> str:
@@ -151,8 +152,13 @@ def _cache(component: Component) -> dict[str, Any]:
         "cache_sizes_from_config": not fixed,
         "heads": heads if fixed else "heads",
         "head_dim": head_dim if fixed else "head_dim",
-        "cache_dtype": dtype if dtype.isidentifier() else "float32",
+        "cache_dtype": _dtype(dtype, "float32"),
     }
+
+
+def _dtype(name: str, default: str) -> str:
+    """`name`, where it can stand behind `np.`."""
+    return name if name.isidentifier() else default
 
 
 def _cache_sizes(component: Component) -> set[tuple[int | str, int | str, str]]:

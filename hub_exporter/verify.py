@@ -64,7 +64,7 @@ def verify(
 
 def _unrunnable(outcome: ExportOutcome) -> str | None:
     """Why these graphs cannot be driven here, so that loading them is all that can be shown."""
-    if outcome.layout in ("encoder", "seq2seq", "static-decoder"):
+    if outcome.layout in ("encoder", "seq2seq", "static-decoder", "recurrent"):
         return None
     if outcome.options.get("dynamic") is False:
         return "a decoder of fixed shapes takes one length of past text only: there is no loop to run it in"
@@ -82,7 +82,7 @@ def _measure(
         cases.append(run_case(runner, reference, case, arrays))
     decodes = []
     for decode in reference.decodes if outcome.options.get("dynamic") is not False else ():
-        if decode.batch > (runner.max_batch or decode.batch):
+        if decode.batch > (runner.max_batch or decode.batch) or (decode.batch > 1 and not runner.padded):
             continue
         if len(decode.chunks) > 1 and not runner.multi_token:
             continue
@@ -127,7 +127,7 @@ def run_case(runner: Runner, reference: Reference, case: ReferenceCase, arrays: 
 
 def _forward(runner: Runner, layout: str, inputs: Arrays) -> Arrays:
     batch = inputs["input_ids"].shape[0]
-    if runner.max_batch is None or (batch <= runner.max_batch and runner.padded):
+    if runner.padded and batch <= (runner.max_batch or batch):
         return _forward_batch(runner, layout, inputs)
     rows = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(batch)]
     answers = [_forward_row(runner, layout, row) for row in rows]
@@ -150,7 +150,16 @@ def _forward_batch(runner: Runner, layout: str, inputs: Arrays) -> Arrays:
         return runner.forward(inputs)
     ids, mask = inputs["input_ids"], inputs["attention_mask"]
     runner.start(ids.shape[0])
-    return {"logits": runner.step(ids, mask, positions(mask))}
+    return {"logits": _fed(runner, ids, mask, positions(mask))}
+
+
+def _fed(runner: Runner, ids: np.ndarray, mask: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Logits of all new tokens, fed at once, or one by one to a graph that takes one; `mask` covers past ones too."""
+    if not runner.one_token:
+        return runner.step(ids, mask, places)
+    past, length = mask.shape[1] - ids.shape[1], ids.shape[1]
+    steps = [runner.step(ids[:, n : n + 1], mask[:, : past + n + 1], places[:, n : n + 1]) for n in range(length)]
+    return np.concatenate(steps, axis=1)
 
 
 # ── A decode loop ──
@@ -198,7 +207,7 @@ def _answers(
     begin = 0
     for size in decode.chunks:
         seen = mask[:, : begin + size]
-        answer = runner.step(ids[:, begin : begin + size], seen, positions(seen)[:, begin:])
+        answer = _fed(runner, ids[:, begin : begin + size], seen, positions(seen)[:, begin:])
         begin += size
     yield answer[:, -1]
     for step in range(tokens.shape[1] - 1):

@@ -25,6 +25,9 @@ import numpy as np
 
 Arrays = dict[str, np.ndarray]
 
+TOKEN_PORTS = ("input_ids", "attention_mask", "position_ids", "token_type_ids")
+"""Inputs of a decoder that carry text; all others carry its cache."""
+
 _MODULES = {
     "onnx": "onnx",
     "openvino": "openvino",
@@ -44,6 +47,8 @@ class Runner(Protocol):
     """Whether the graph takes a mask; without one, rows are run without their padding."""
     multi_token: bool
     """Whether a step may feed several tokens behind a filled cache."""
+    one_token: bool
+    """Whether a step takes one token only, even at the beginning."""
 
     def forward(self, inputs: Arrays) -> Arrays:
         """Run the one graph of an encoder or a sequence-to-sequence model on named inputs."""

@@ -25,7 +25,12 @@ def patched(request: Request) -> Iterator[None]:
 
 def restrictions(request: Request) -> list[str]:
     """What the files cannot do, in words for the card."""
+    from hub_exporter.graphs import is_recurrent
+
     if request.options.dynamic is False:
         batch, length = request.captured["input_ids"].shape
         return [f"every axis is fixed: batch {batch}, length {length}"]
-    return []
+    return RECURRENT if is_recurrent(request) else []
+
+
+RECURRENT = ["one token at a time, prompts too", "no padding: rows of one length in a batch"]

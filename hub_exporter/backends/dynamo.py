@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hub_exporter.backends import Arrays, common
+from hub_exporter.backends import TOKEN_PORTS, Arrays, common
 from hub_exporter.records import Component, ExportOutcome, Port
 
 FORMAT = "dynamo"
@@ -47,31 +47,37 @@ def open_runner(folder: Path, outcome: ExportOutcome) -> EngineRunner:
 
 
 class EngineRunner:
-    """The engine's own loader over a folder, with the caches of transformers around its graphs."""
-
-    padded = True
+    """The engine's own loader over a folder. A cache is carried as its flat tensors, and put into the container that
+    the graph was traced with: what comes back may remember a length in it, and the graph takes only its own."""
 
     def __init__(self, folder: Path, outcome: ExportOutcome, runtime: str, max_batch: int | None = None):
         from transformers.exporters.base import ExportedModel
 
+        self.padded, self.one_token = outcome.layout != "recurrent", outcome.layout == "recurrent"
+
         self.runtime, self.max_batch = runtime, max_batch
         self.multi_token = outcome.layout == "decoder"
-        exported = ExportedModel.from_pretrained(folder, trust_remote_code=True)
-        self._runners = exported.runners
-        self._folder, self._cache = folder, None
+        self._components = {part.name: part for part in outcome.components}
+        self._runners = ExportedModel.from_pretrained(folder, trust_remote_code=True).runners
+        self._cache: list[Any] | None = None
 
     def forward(self, inputs: Arrays) -> Arrays:
         answer = self._call("model", inputs)
         return {name: value.numpy() for name, value in answer.items() if hasattr(value, "numpy")}
 
     def start(self, batch: int) -> None:
-        self._cache = empty_cache(self._folder, batch) if "model" in self._runners else None
+        self._cache = empty_cache(self._components["model"], batch) if "model" in self._components else None
 
     def step(self, input_ids: np.ndarray, attention_mask: np.ndarray, position_ids: np.ndarray) -> np.ndarray:
+        from torch.utils import _pytree as pytree
+
         name = "model" if "model" in self._runners else "prefill" if self._cache is None else "decode"
         tokens = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
-        answer = self._call(name, tokens, **({"cache": self._cache} if self._cache is not None else {}))
-        self._cache = answer.get("cache", answer.get("past_key_values"))
+        caches = {}
+        if self._cache is not None:
+            caches["cache"] = pytree.tree_unflatten(self._cache, cache_spec(self._runners[name].metadata.in_spec))
+        answer = self._call(name, tokens, **caches)
+        self._cache = pytree.tree_leaves(answer["cache"])
         return np.asarray(answer["logits"])
 
     def _call(self, name: str, inputs: Arrays, **caches: Any) -> Any:
@@ -82,19 +88,22 @@ class EngineRunner:
         return runner(**{key: value for key, value in kwargs.items() if key in runner.metadata.kwargs})
 
 
-def empty_cache(folder: Path, batch: int) -> Any:
-    """A key/value cache of no tokens, as `generate` would make it for the model of this folder's `config.json`."""
-    import torch
-    from transformers import AutoConfig, DynamicCache
-    from transformers.configuration_utils import get_head_shapes
+def cache_spec(in_spec: str) -> Any:
+    """How a graph takes its cache: the pytree of that one argument."""
+    from transformers.exporters.metadata import load_treespec
 
-    config = AutoConfig.from_pretrained(folder)
-    cache = DynamicCache(config=config)
-    heads, sizes = get_head_shapes(config.get_text_config(decoder=True))
-    for number, layer in enumerate(cache.layers):
-        head = heads[number] if isinstance(heads, (list, tuple)) else heads
-        size = sizes[number] if isinstance(sizes, (list, tuple)) else sizes
-        nothing = torch.zeros(batch, head, 0, size)
-        layer.lazy_initialization(nothing, nothing)
-        layer.keys, layer.values = nothing, nothing.clone()
-    return cache
+    arguments = load_treespec(in_spec).children_specs[1]
+    return arguments.children_specs[arguments.context.index("cache")]
+
+
+def empty_cache(component: Component, batch: int) -> list[Any]:
+    """The flat tensors of a cache that no token went into: keys and values of length 0, states of zeros."""
+    import torch
+
+    ports = [port for port in component.inputs if port.name not in TOKEN_PORTS]
+    return [torch.zeros(_empty(port.shape, batch), dtype=getattr(torch, port.dtype)) for port in ports]
+
+
+def _empty(shape: tuple[int | str, ...], batch: int) -> list[int]:
+    rest = (0 if axis == 2 and len(shape) == 4 else int(size) for axis, size in enumerate(shape) if axis)
+    return [batch, *rest]

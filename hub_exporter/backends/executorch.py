@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hub_exporter.backends import Arrays
+from hub_exporter.backends import Arrays, common
 from hub_exporter.errors import HubExporterError
 from hub_exporter.records import Component, ExportOutcome, Port
 
@@ -28,27 +28,35 @@ DEFAULTS: dict[str, Any] = {"backend": "xnnpack"}
 def graphs(request: Any) -> Any:
     """Batch 1 and bounded lengths. A decoder wraps the model with a static cache, as ExecuTorch's LLM runner drives
     it: `forward(input_ids[1, n], cache_position[n]) -> logits`; `generation: {cache: dynamic}` keeps it outside."""
-    from hub_exporter import graphs as common
+    from hub_exporter import graphs as make
 
     if request.layout == "decoder":
-        if request.options.generation.cache == "dynamic":
+        if not has_static_cache(request):
             return _cache_outside(request)
         return "static-decoder", {"model": _static_decoder(request)}
     rows = {name: value[:1] for name, value in request.captured.items()}  # the padded row, so that the mask is kept
-    graph = common.without_cache(request, rows)
-    shapes = common.shapes_for(request, graph.inputs, capped=True)
+    graph = make.without_cache(request, rows)
+    shapes = make.shapes_for(request, graph.inputs, capped=True)
     if shapes is not None:
         shapes = {name: {axis: dim for axis, dim in axes.items() if axis != 0} for name, axes in shapes.items()}
-    return request.layout, {"model": common.Graph(graph.module, graph.inputs, shapes)}
+    return request.layout, {"model": make.Graph(graph.module, graph.inputs, shapes)}
+
+
+def has_static_cache(request: Any) -> bool:
+    """Whether the program holds the cache: of a language model, unless it is recurrent or the recipe says otherwise."""
+    from hub_exporter.graphs import is_recurrent
+
+    dynamic = request.options.generation.cache == "dynamic"
+    return request.layout == "decoder" and not dynamic and not is_recurrent(request)
 
 
 def _static_decoder(request: Any) -> Any:
     import torch
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
 
-    from hub_exporter import graphs as common
+    from hub_exporter.graphs import Graph, max_length
 
-    model, tokens = request.loaded.model, common.max_length(request)
+    model, tokens = request.loaded.model, max_length(request)
     model.generation_config.cache_implementation = "static"
     model.generation_config.use_cache = True
     module = TorchExportableModuleWithStaticCache(model, batch_size=1, max_cache_len=tokens)
@@ -56,15 +64,15 @@ def _static_decoder(request: Any) -> Any:
     inputs = {"input_ids": prompt, "cache_position": torch.arange(prompt.shape[1])}
     length = torch.export.Dim("sequence_length", min=1, max=tokens - 1)
     shapes = {"input_ids": {1: length}, "cache_position": {0: length}}
-    return common.Graph(module, inputs, None if request.options.dynamic is False else shapes, strict=True)
+    return Graph(module, inputs, None if request.options.dynamic is False else shapes, strict=True)
 
 
 def _cache_outside(request: Any) -> Any:
-    from hub_exporter import graphs as common
+    from hub_exporter.graphs import Graph, shapes_for, standard
 
-    layout, parts = common.standard(request)
+    layout, parts = standard(request)
     return layout, {
-        name: common.Graph(graph.module, graph.inputs, common.shapes_for(request, graph.inputs, capped=True))
+        name: Graph(graph.module, graph.inputs, shapes_for(request, graph.inputs, capped=True))
         for name, graph in parts.items()
     }
 
@@ -72,7 +80,7 @@ def _cache_outside(request: Any) -> Any:
 @contextlib.contextmanager
 def patched(request: Any) -> Iterator[None]:
     """Hand the metadata methods of the LLM runner to the lowering: the engine has no option for them."""
-    if request.layout != "decoder" or request.options.generation.cache == "dynamic":
+    if not has_static_cache(request):
         yield
         return
     from transformers.exporters import exporter_executorch as engine
@@ -112,8 +120,10 @@ def runner_methods(request: Any) -> dict[str, Any]:
 
 def restrictions(request: Any) -> list[str]:
     """Batch and length that the program was planned for."""
-    from hub_exporter.graphs import max_length
+    from hub_exporter.graphs import is_recurrent, max_length
 
+    if is_recurrent(request):
+        return ["batch 1", *common.RECURRENT]
     if request.options.dynamic is False:
         return ["every axis is fixed to the captured size"]
     kind = "text and answer together" if request.layout == "decoder" else "input"
@@ -179,7 +189,7 @@ def _ports(names: list[str], info: Any, count: int) -> tuple[Port, ...]:
 
 def open_runner(folder: Path, outcome: ExportOutcome) -> Any:
     """ExecuTorch's Python runtime over the files in `folder`."""
-    if outcome.layout in ("decoder", "prefill-decode"):
+    if outcome.layout in ("decoder", "prefill-decode", "recurrent"):
         from hub_exporter.backends.dynamo import EngineRunner
 
         return EngineRunner(folder, outcome, f"executorch {outcome.versions['executorch']}", max_batch=1)
@@ -191,6 +201,7 @@ class ExecutorchRunner:
 
     max_batch = 1
     multi_token = True
+    one_token = False
 
     def __init__(self, folder: Path, outcome: ExportOutcome):
         from executorch.runtime import Runtime

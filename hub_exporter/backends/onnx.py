@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hub_exporter.backends import Arrays, common
+from hub_exporter.backends import TOKEN_PORTS, Arrays, common
 from hub_exporter.records import Component, ExportOutcome, Port
 
 FORMAT = "onnx"
@@ -167,10 +167,11 @@ class OnnxRunner:
     """ONNX Runtime on the CPU; the cache of a decoder is carried from outputs to inputs."""
 
     max_batch = None
-    padded = True
 
     def __init__(self, folder: Path, outcome: ExportOutcome):
         import onnxruntime
+
+        self.padded, self.one_token = outcome.layout != "recurrent", outcome.layout == "recurrent"
 
         self.runtime = f"onnxruntime {onnxruntime.__version__}"
         self.multi_token = outcome.layout == "decoder"
@@ -208,12 +209,9 @@ class OnnxRunner:
         return dict(zip([port.name for port in session.get_outputs()], session.run(None, feed), strict=True))
 
 
-TOKEN_PORTS = ("input_ids", "attention_mask", "position_ids", "token_type_ids")
-
-
 def _empty(shape: tuple[int | str, ...], batch: int) -> tuple[int, ...]:
     """The shape of an empty cache: batch rows, free axes of size 0."""
-    return tuple(batch if dim == "batch_size" else dim if isinstance(dim, int) else 0 for dim in shape)
+    return (batch, *(dim if isinstance(dim, int) else 0 for dim in shape[1:]))
 
 
 def _output_of(name: str, answer: Arrays) -> str:

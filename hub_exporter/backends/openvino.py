@@ -52,10 +52,11 @@ class OpenvinoRunner:
     """The CPU plugin; `exact` compiles for float32, otherwise with the plugin's defaults for this processor."""
 
     max_batch = None
-    padded = True
 
     def __init__(self, folder: Path, outcome: ExportOutcome, exact: bool = True):
         import openvino
+
+        self.padded, self.one_token = outcome.layout != "recurrent", outcome.layout == "recurrent"
 
         self.runtime = f"openvino {openvino.__version__.split('-')[0]}"
         self.multi_token = outcome.layout == "decoder"

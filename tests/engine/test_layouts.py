@@ -171,7 +171,9 @@ def test_the_configuration_lies_beside_the_graphs_as_the_source_wrote_it(decoder
         assert (files / name).read_bytes() == (Path(subject.model.folder) / name).read_bytes()
 
 
-def test_an_empty_cache_has_a_layer_of_no_tokens_for_each_layer(decoder: Made) -> None:
-    cache = empty_cache(decoder[2], batch=3)
+def test_an_empty_cache_has_keys_and_values_of_no_tokens(subject_named: Callable[[str], Subject]) -> None:
+    outcome, _ = subject_named("llama").export("dynamo")
 
-    assert [tuple(layer.keys.shape) for layer in cache.layers] == [(3, 2, 0, 8)] * 2
+    cache = empty_cache(outcome.components[0], batch=3)
+
+    assert [tuple(leaf.shape) for leaf in cache] == [(3, 2, 0, 8)] * 4

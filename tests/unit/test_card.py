@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 
 import jinja2
@@ -16,7 +15,7 @@ from markdown_it import MarkdownIt
 
 from hub_exporter.card import merge_card, metadata, render_card
 from hub_exporter.section import BEGIN, END, render_section
-from hub_exporter.snippets import PACKAGES, environment, install_line, render_snippet
+from hub_exporter.snippets import environment
 from hub_exporter.wording import one_line
 
 MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table")
@@ -253,78 +252,3 @@ def test_a_card_without_metadata_gets_some():
 
     assert front_matter(merged)["license"] == "apache-2.0"
     assert "# Mine\n" in merged
-
-
-# ── Examples ──
-
-
-def seq2seq(backend: str):
-    ports = tuple(
-        made_up.port(name, "batch_size", "sequence_length")
-        for name in ("input_ids", "attention_mask", "decoder_input_ids")
-    )
-    export = made_up.outcome(backend, "decoder")
-    component = msgspec.structs.replace(export.components[0], inputs=ports)
-    return msgspec.structs.replace(export, layout="seq2seq", components=(component,))
-
-
-@pytest.mark.parametrize(
-    "task",
-    [
-        "sentence-similarity",
-        "feature-extraction",
-        "fill-mask",
-        "text-classification",
-        "token-classification",
-        "question-answering",
-    ],
-)
-@pytest.mark.parametrize("backend", PACKAGES)
-def test_the_examples_of_encoders_are_python(backend, task):
-    index = made_up.index(made_up.encoder(task=task, sentence_transformers=task == "sentence-similarity"))
-
-    ast.parse(render_snippet(index, made_up.passed(backend)))
-
-
-@pytest.mark.parametrize("backend", PACKAGES)
-def test_the_examples_of_generative_models_are_python_and_feed_every_input(backend):
-    for export in (made_up.outcome(backend, "decoder"), seq2seq(backend)):
-        text = render_snippet(made_up.index(made_up.decoder()), made_up.passed(backend, export=export))
-
-        ast.parse(text)
-        if "executorch" not in backend:
-            assert all(f'"{port.name}":' in text for port in export.components[0].inputs if "past" not in port.name)
-
-
-@settings(max_examples=50)
-@given(st.text(min_size=1))
-def test_no_file_name_gets_out_of_its_literal(name):
-    component = msgspec.structs.replace(made_up.outcome("onnx").components[0], file=name)
-    result = made_up.passed("onnx", export=made_up.outcome("onnx", components=(component,)))
-
-    tree = ast.parse(render_snippet(made_up.index(), result))
-
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    session = next(call for call in calls if getattr(call.func, "attr", "") == "InferenceSession")
-    assert ast.literal_eval(session.args[0]) == f"onnx/{name}"
-
-
-def test_inputs_that_no_example_knows_are_listed_instead():
-    component = msgspec.structs.replace(
-        made_up.outcome("onnx").components[0], inputs=(made_up.port("pixel_values", "batch_size", 3, dtype="float32"),)
-    )
-    result = made_up.passed("onnx", export=made_up.outcome("onnx", components=(component,)))
-
-    assert render_snippet(made_up.index(), result) is None
-    assert "- pixel_values: float32 (batch_size, 3)" in render_card(made_up.index(jobs=(result,)))
-
-
-def test_there_is_no_example_without_a_tokenizer_file():
-    index = made_up.index(made_up.encoder(side_files=("config.json", "vocab.txt")))
-
-    assert render_snippet(index, made_up.passed("onnx")) is None
-
-
-def test_the_install_line_pins_what_was_used_and_nothing_more():
-    assert install_line(made_up.passed("onnx")) == "pip install onnxruntime==1.32.0 numpy==2.4.6 tokenizers==0.23.3"
-    assert "torch==2.13.0 " in install_line(made_up.passed("dynamo"))

@@ -1,0 +1,32 @@
+"""Serve until ended. The first line on stdout is the address."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import tempfile
+from pathlib import Path
+
+import uvicorn
+
+from hub_server import commits, discussions, downloads, identity, lfs, repos, xet  # noqa: F401 - they register routes
+from hub_server.faults import Outside
+from hub_server.routing import Application
+from hub_server.store import Store
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="hub_server", description="A Hub on this machine, for tests")
+    parser.add_argument("--data", type=Path, help="where its files are kept; a new temporary folder if not given")
+    parser.add_argument("--port", type=int, default=0, help="a free one if not given")
+    chosen = parser.parse_args()
+    data = chosen.data or Path(tempfile.mkdtemp(prefix="hub-"))
+    listener = socket.create_server(("127.0.0.1", chosen.port))
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+    app = Outside(Application(Store(data)))
+    server = uvicorn.Server(uvicorn.Config(app, log_level=os.environ.get("HUB_LOG", "error"), lifespan="off"))
+    server.run(sockets=[listener])
+
+
+main()
