@@ -24,19 +24,27 @@ LONG = 61
 """Tokens of the long held-out case: well beyond every captured length, and odd."""
 
 
-def capture_inputs(tokenizer: Any, rows: Sequence[Row], side: Side) -> Inputs:
+def capture_limit(config: Any) -> int:
+    """Tokens of a captured row at most.
+
+    A sliding window must not be full: the trace would then see a cache that was cut to it, of another length than the
+    text, and the graph would demand one.
+    """
+    window = getattr(config.get_text_config(), "sliding_window", None)
+    return max(min(CAPTURE_LIMIT, window - 2), 5) if window else CAPTURE_LIMIT
+
+
+def capture_inputs(tokenizer: Any, rows: Sequence[Row], side: Side, limit: int = CAPTURE_LIMIT) -> Inputs:
     """The padded batch that is traced: two rows of different length, the longer one of an odd number of tokens.
 
     Raises DatasetError when the rows cannot make such a batch.
     """
-    encoded = sorted((_encode(tokenizer, row, CAPTURE_LIMIT) for row in rows), key=lambda ids: len(ids["input_ids"]))
-    short, long = encoded[0], encoded[-1]
-    longest = max(rows, key=lambda row: len(_encode(tokenizer, row, CAPTURE_LIMIT)["input_ids"]))
+    by_length = sorted(rows, key=lambda row: len(_encode(tokenizer, row, limit)["input_ids"]))
+    short, long = _encode(tokenizer, by_length[0], limit), _encode(tokenizer, by_length[-1], limit)
     if len(long["input_ids"]) % 2 == 0:
-        long = _encode(tokenizer, longest, len(long["input_ids"]) - 1)
+        long = _encode(tokenizer, by_length[-1], len(long["input_ids"]) - 1)
     if len(short["input_ids"]) >= len(long["input_ids"]):
-        shortest = min(rows, key=lambda row: len(_encode(tokenizer, row, CAPTURE_LIMIT)["input_ids"]))
-        short = _encode(tokenizer, shortest, max(len(long["input_ids"]) - 3, 3))
+        short = _encode(tokenizer, by_length[0], max(len(long["input_ids"]) - 2, 3))
     inputs = _pad(tokenizer, [short, long], side)
     problem = broken_rule(inputs, side)
     if problem:

@@ -38,11 +38,12 @@ def figure(
 
 
 def cosine(got: np.ndarray, expected: np.ndarray) -> float:
-    """Smallest cosine over the vectors of the last axis; two zero vectors agree."""
+    """Smallest cosine over the vectors of the last axis. Of two vectors that are nothing beside the rest of the
+    output, or beside 1e-6, the direction is noise: they agree."""
     a, b = np.atleast_2d(got), np.atleast_2d(expected)
-    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
-    both_zero = (np.abs(a).max(axis=-1) == 0) & (np.abs(b).max(axis=-1) == 0)
-    values = np.where(both_zero, 1.0, (a * b).sum(axis=-1) / np.maximum(norms, 1e-30))
+    lengths = np.linalg.norm(a, axis=-1), np.linalg.norm(b, axis=-1)
+    nothing = np.maximum(*lengths) <= 1e-6 * max(float(np.abs(b).max(initial=0.0)), 1e-6)
+    values = np.where(nothing, 1.0, (a * b).sum(axis=-1) / np.maximum(lengths[0] * lengths[1], 1e-30))
     return float(min(values.min(initial=1.0), 1.0))
 
 

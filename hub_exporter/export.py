@@ -51,7 +51,8 @@ def export(job: Job, spec: CaptureSpec, folder: Path, say: Callable[[str], None]
     clock.step("load")
     loaded = load(job.model, job.variant, job.engine.attention)
     clock.step("capture")
-    captured = capture.capture_inputs(loaded.tokenizer, spec.capture, padding_side(job.model))
+    longest = capture.capture_limit(loaded.model.config)
+    captured = capture.capture_inputs(loaded.tokenizer, spec.capture, padding_side(job.model), longest)
     request = Request(loaded, task.layout, captured, job.engine, job.model.context_length)
     layout, graphs = _explained("capture", lambda: backend.graphs(request))
     components = {}

@@ -42,7 +42,8 @@ def make(
     loaded = load(model)
     side = padding_side(model)
     limit = min((model.context_length or 512) - STEPS, PROMPT_LIMIT)
-    captured = capture.capture_inputs(loaded.tokenizer, spec.capture, side)
+    longest = capture.capture_limit(loaded.model.config)
+    captured = capture.capture_inputs(loaded.tokenizer, spec.capture, side, longest)
     held_out = capture.held_out_cases(loaded.tokenizer, spec, captured, side, min(model.context_length or 512, 512))
     arrays: dict[str, np.ndarray] = {}
     say("run the eager model")
