@@ -118,3 +118,7 @@ def test_an_output_that_could_not_be_compared_counts_for_nothing():
     cases = (msgspec.structs.replace(verification().cases[0], figures=(figure(None, problem="NaN or infinity"),)),)
 
     assert wording.agreement(verification(cases=cases)) == ""
+
+
+def test_code_never_holds_a_marker_of_a_section():
+    assert "<!--" not in wording.code("<!-- hub-exporter:end -->")

@@ -64,9 +64,9 @@ class Store:
         repo = Repo(self, kind, name)
         return repo if (repo.folder / "meta.json").is_file() else None
 
-    def create(self, kind: str, name: str, author: str, **meta: Any) -> Repo:
+    def create(self, kind: str, name: str, author: str, *, private: bool = False) -> Repo:
         repo = Repo(self, kind, name)
-        repo.save(private=False, gated=False, createdAt=now(), **meta)
+        repo.save(private=private, gated=False, createdAt=now())
         repo.commit(MAIN, {".gitattributes": self.blob(GITATTRIBUTES)}, "initial commit", author)
         return repo
 
