@@ -25,6 +25,9 @@ from hub_exporter.reference import forward_inputs
 DEFAULT_MAX_LENGTH = 2048
 """Tokens that a bounded graph or a static cache takes, where the model's context is not smaller."""
 
+DEFAULT_MAX_BATCH = 4
+"""Rows that a bounded graph with its cache outside takes."""
+
 AXES: dict[str, tuple[str, str]] = {
     "input_ids": ("batch_size", "sequence_length"),
     "token_type_ids": ("batch_size", "sequence_length"),
@@ -165,7 +168,7 @@ def _dim(request: Request, axis: str, capped: bool) -> Any:
     bounds = _bounds(request, axis)
     upper = bounds.max
     if upper is None and capped:
-        upper = 1 if axis == "batch_size" else max_length(request)
+        upper = DEFAULT_MAX_BATCH if axis == "batch_size" else max_length(request)
     if bounds.min is None and upper is None:
         return Dim.AUTO
     return Dim.AUTO(min=bounds.min, max=upper)

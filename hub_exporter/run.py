@@ -213,6 +213,7 @@ def _run(request: StageRequest, folder: Path, limit: float, say: Callable[[str],
         in_time = _follow(reader, time.monotonic() + limit, say)
     except BaseException:  # Ctrl-C must not leave a process behind
         _kill(process)
+        process.wait()
         raise
     if not in_time:
         _kill(process)

@@ -68,6 +68,10 @@ def _unrunnable(outcome: ExportOutcome) -> str | None:
         return None
     if outcome.options.get("dynamic") is False:
         return "a decoder of fixed shapes takes one length of past text only: there is no loop to run it in"
+    if outcome.layout == "prefill-decode" and "beam_idx" in {port.name for port in outcome.components[-1].inputs}:
+        return (
+            "the decode graph keeps its cache inside and cannot be given the prefill's; `stateful: false` could be run"
+        )
     if outcome.options.get("generation", {}).get("cache") == "static":
         return "graphs that take a static cache were loaded, but are not run in a loop here"
     return None
@@ -315,19 +319,15 @@ def _default_precision(
     if opener is None:
         return ()
     runner = opener(folder, outcome)
-    if runner.precision.endswith("f32'>") or runner.precision in ("f32", "<Type: 'float32'>"):
+    if runner.precision == "f32":
         return ("on this processor the default precision is float32, as verified",)
     cases, decodes = _measure(runner, reference, arrays, outcome, lambda step: say(f"{step} (default precision)"))
     worst = max((item.max_abs or 0.0) for case in cases for item in case.figures)
-    note = f"by default this processor computes in {_short(runner.precision)}: outputs differ by up to {worst:.2g}"
+    note = f"by default this processor computes in {runner.precision}: outputs differ by up to {worst:.2g}"
     if decodes:
         agreed, total = sum(item.agreed for item in decodes), sum(item.tokens for item in decodes)
         note += f", {agreed} of {total} greedy tokens are the same"
     return (note,)
-
-
-def _short(precision: str) -> str:
-    return precision.removeprefix("<Type: '").removesuffix("'>")
 
 
 def _line(error: Exception) -> str:

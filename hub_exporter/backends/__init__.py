@@ -25,8 +25,8 @@ import numpy as np
 
 Arrays = dict[str, np.ndarray]
 
-TOKEN_PORTS = ("input_ids", "attention_mask", "position_ids", "token_type_ids")
-"""Inputs of a decoder that carry text; all others carry its cache."""
+TOKEN_PORTS = ("input_ids", "attention_mask", "position_ids", "token_type_ids", "beam_idx")
+"""Inputs of a decoder that are given at every step; all others carry its cache."""
 
 _MODULES = {
     "onnx": "onnx",

@@ -6,6 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from hub_exporter.backends import TOKEN_PORTS, Arrays
+from hub_exporter.records import ExportOutcome
+
 if TYPE_CHECKING:
     from hub_exporter.graphs import Graph, Request
 
@@ -34,3 +39,49 @@ def restrictions(request: Request) -> list[str]:
 
 
 RECURRENT = ["one token at a time, prompts too", "no padding: rows of one length in a batch"]
+
+
+class NamedPortsRunner:
+    """A runtime whose graphs take and give arrays by name: what a decoder's graph gives of its cache is carried into
+    its inputs of the same name."""
+
+    max_batch: int | None = None
+
+    def __init__(self, outcome: ExportOutcome):
+        self.multi_token = outcome.layout == "decoder"
+        self.padded, self.one_token = outcome.layout != "recurrent", outcome.layout == "recurrent"
+        self._components = {part.name: part for part in outcome.components}
+        self._past: Arrays | None = None
+
+    def forward(self, inputs: Arrays) -> Arrays:
+        return self._run("model", inputs)
+
+    def start(self, batch: int) -> None:
+        self._past = None
+        if "model" in self._components:
+            ports = [port for port in self._components["model"].inputs if port.name not in TOKEN_PORTS]
+            self._past = {port.name: np.zeros(_empty(port.shape, batch), port.dtype) for port in ports}
+
+    def step(self, input_ids: np.ndarray, attention_mask: np.ndarray, position_ids: np.ndarray) -> np.ndarray:
+        name = "model" if "model" in self._components else "prefill" if self._past is None else "decode"
+        tokens = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
+        answer = self._run(name, {**tokens, **(self._past or {})})
+        into = self._components["decode" if name == "prefill" else name]
+        cache = [port.name for port in into.inputs if port.name not in TOKEN_PORTS]
+        self._past = {port: answer[_output_of(port, answer)] for port in cache}
+        return answer["logits"]
+
+    def _run(self, name: str, inputs: Arrays) -> Arrays:
+        """Run the component `name` on those of `inputs` that it takes."""
+        raise NotImplementedError
+
+
+def _empty(shape: tuple[int | str, ...], batch: int) -> tuple[int, ...]:
+    """The shape of an empty cache: batch rows, free axes of size 0."""
+    return (batch, *(dim if isinstance(dim, int) else 0 for dim in shape[1:]))
+
+
+def _output_of(name: str, answer: Arrays) -> str:
+    """Which output holds the new value of the cache input `name`."""
+    candidates = (name.replace("past_key_values.", "present."), name.replace("input.", "output."), name)
+    return next(candidate for candidate in candidates if candidate in answer)

@@ -16,7 +16,7 @@ import numpy as np
 
 from hub_exporter.backends import Arrays, common
 from hub_exporter.errors import HubExporterError
-from hub_exporter.records import Component, ExportOutcome, Port
+from hub_exporter.records import AxisBounds, Component, ExportOutcome, Port
 
 FORMAT = "executorch"
 DEFAULTS: dict[str, Any] = {"backend": "xnnpack"}
@@ -120,12 +120,14 @@ def runner_methods(request: Any) -> dict[str, Any]:
 
 def restrictions(request: Any) -> list[str]:
     """Batch and length that the program was planned for."""
-    from hub_exporter.graphs import is_recurrent, max_length
+    from hub_exporter.graphs import DEFAULT_MAX_BATCH, is_recurrent, max_length
 
-    if is_recurrent(request):
-        return ["batch 1", *common.RECURRENT]
     if request.options.dynamic is False:
         return ["every axis is fixed to the captured size"]
+    if request.layout == "decoder" and not has_static_cache(request):
+        rows = request.options.dynamic_shapes.get("batch_size", AxisBounds()).max or DEFAULT_MAX_BATCH
+        limits = common.RECURRENT if is_recurrent(request) else [f"at most {max_length(request)} tokens at a time"]
+        return [f"at most {rows} rows", *limits]
     kind = "text and answer together" if request.layout == "decoder" else "input"
     return ["batch 1", f"at most {max_length(request)} tokens of {kind}"]
 
@@ -148,22 +150,26 @@ def _component(name: str, part: Any, folder: Path) -> Component:
         )
     plan = part.program.executorch_program.execution_plan[0]
     meta = _meta(folder / f"{name}.pte")
-    names = _leaf_names(part.metadata)
+    names = _leaf_names(part.metadata, meta.num_inputs())
     return Component(
         name=name,
         file=f"{name}.pte",
-        inputs=_ports(names, meta.input_tensor_meta, meta.num_inputs()),
-        outputs=_ports([], meta.output_tensor_meta, meta.num_outputs()),
+        inputs=_ports(names, meta.input_tensor_meta),
+        outputs=_ports(output_names(part.metadata.out_spec, meta.num_outputs()), meta.output_tensor_meta),
         planned_memory=sum(plan.non_const_buffer_sizes),
         delegated=round(info.num_delegated_nodes / total, 4),
     )
 
 
-def _leaf_names(metadata: Any) -> list[str]:
-    """Names of the flat inputs in the order in which the program takes them."""
+def _leaf_names(metadata: Any, count: int) -> list[str]:
+    """Names of the flat inputs in the order in which the program takes them; of a cache `cache_0`, `cache_1`, ..."""
     from transformers.exporters.metadata import load_treespec
 
-    return list(load_treespec(metadata.in_spec).children_specs[1].context)
+    arguments = load_treespec(metadata.in_spec).children_specs[1]
+    names: list[str] = []
+    for name, spec in zip(arguments.context, arguments.children_specs, strict=True):
+        names += [name] if spec.num_leaves == 1 else [f"{name}_{leaf}" for leaf in range(spec.num_leaves)]
+    return names[:count]
 
 
 def _meta(path: Path) -> Any:
@@ -172,16 +178,17 @@ def _meta(path: Path) -> Any:
     return Runtime.get().load_program(path).metadata("forward")
 
 
-def _ports(names: list[str], info: Any, count: int) -> tuple[Port, ...]:
+SCALAR_TYPES = {3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 11: "bool", 15: "bfloat16"}
+"""ExecuTorch's numbers of data types, as its runtime gives them."""
+
+
+def _ports(names: list[str], info: Any) -> tuple[Port, ...]:
     """Ports with their upper bounds: the program knows no others."""
-    kinds = {"Long": "int64", "Float": "float32", "Bool": "bool", "Int": "int32", "Half": "float16"}
-    ports = []
-    for index in range(count):
-        tensor = info(index)
-        label = names[index] if index < len(names) else f"output_{index}"
-        dtype = str(tensor.dtype()).rsplit(".", 1)[-1]
-        ports.append(Port(name=label, dtype=kinds.get(dtype, dtype), shape=tuple(tensor.sizes())))
-    return tuple(ports)
+    tensors = [info(index) for index in range(len(names))]
+    return tuple(
+        Port(name=name, dtype=SCALAR_TYPES[tensor.dtype()], shape=tuple(tensor.sizes()))
+        for name, tensor in zip(names, tensors, strict=True)
+    )
 
 
 # ── Running ──
@@ -192,7 +199,8 @@ def open_runner(folder: Path, outcome: ExportOutcome) -> Any:
     if outcome.layout in ("decoder", "prefill-decode", "recurrent"):
         from hub_exporter.backends.dynamo import EngineRunner
 
-        return EngineRunner(folder, outcome, f"executorch {outcome.versions['executorch']}", max_batch=1)
+        rows = outcome.components[0].inputs[0].shape[0]  # ExecuTorch knows the largest size of an axis only
+        return EngineRunner(folder, outcome, f"executorch {outcome.versions['executorch']}", max_batch=int(rows))
     return ExecutorchRunner(folder, outcome)
 
 
@@ -210,7 +218,7 @@ class ExecutorchRunner:
         self.runtime = f"executorch {outcome.versions['executorch']}"
         self.padded = outcome.layout != "static-decoder"
         self._inputs = [port.name for port in component.inputs]
-        self._outputs = output_names(folder, len(component.outputs))
+        self._outputs = [port.name for port in component.outputs]
         self._program = Runtime.get().load_program(folder / component.file)
         self._method = self._program.load_method("forward")
         self._position = 0
@@ -234,12 +242,13 @@ class ExecutorchRunner:
         return [tensor.clone().numpy() for tensor in answer]
 
 
-def output_names(folder: Path, count: int) -> list[str]:
-    """Names of the flat outputs, from the engine's manifest: the program itself has none."""
-    import json
+def output_names(out_spec: str, count: int) -> list[str]:
+    """Names of the flat outputs, from the engine's record of what the model returned: the program itself has none."""
+    from transformers.exporters.metadata import load_treespec
 
-    manifest = json.loads((folder / "export.json").read_text("utf-8"))
-    metadata = next(iter(manifest["components"].values()))["metadata"]
-    spec = json.loads(metadata["out_spec"])[1]
-    names = json.loads(spec["context"]) if spec["context"] else None
-    return names if isinstance(names, list) and len(names) == count else ["logits", *map(str, range(1, count))]
+    spec = load_treespec(out_spec)
+    fields = spec.context if isinstance(spec.context, list) else []
+    names: list[str] = []
+    for name, child in zip(fields, spec.children_specs, strict=False):
+        names += [name] if child.num_leaves == 1 else [f"{name}_{leaf}" for leaf in range(child.num_leaves)]
+    return names if len(names) == count else ["logits", *(f"output_{index}" for index in range(1, count))]

@@ -7,9 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hub_exporter.backends import TOKEN_PORTS, Arrays, common
+from hub_exporter.backends import Arrays, common
 from hub_exporter.records import Component, ExportOutcome, Port
 
 FORMAT = "onnx"
@@ -19,8 +17,8 @@ graphs, patched, restrictions = common.graphs, common.patched, common.restrictio
 EMBED_LIMIT = int(1.9 * 2**30)
 """Bytes of weights up to which they go into the `.onnx` file itself: protobuf ends at 2 GiB."""
 
-CACHE_PORT = re.compile(r"^(input|output)\.cache\.layers\.(\d+)\.(key|value)s$")
-"""The engine's name of one tensor of a key/value cache."""
+CACHE_PORT = re.compile(r"^(?:input\.|output\.)?cache\.layers\.(\d+)\.(key|value)s$")
+"""The engine's name of one tensor of a key/value cache; prefixed where a graph has it on both sides."""
 
 
 # ── Writing ──
@@ -60,12 +58,12 @@ def _save(program: Any, path: Path) -> None:
 def rename_cache_ports(program: Any) -> bool:
     """`input.cache.layers.0.keys` -> `past_key_values.0.key`, `output.…` -> `present.0.key`; whether there were any."""
     renamed = False
-    for value in [*program.graph.inputs, *program.graph.outputs]:
-        match = CACHE_PORT.match(value.name)
-        if match:
-            prefix = "past_key_values" if match[1] == "input" else "present"
-            value.name = f"{prefix}.{match[2]}.{match[3]}"
-            renamed = True
+    for prefix, values in (("past_key_values", program.graph.inputs), ("present", program.graph.outputs)):
+        for value in values:
+            match = CACHE_PORT.match(value.name)
+            if match:
+                value.name = f"{prefix}.{match[1]}.{match[2]}"
+                renamed = True
     return renamed
 
 
@@ -163,58 +161,20 @@ def open_runner(folder: Path, outcome: ExportOutcome) -> OnnxRunner:
     return OnnxRunner(folder, outcome)
 
 
-class OnnxRunner:
-    """ONNX Runtime on the CPU; the cache of a decoder is carried from outputs to inputs."""
-
-    max_batch = None
+class OnnxRunner(common.NamedPortsRunner):
+    """ONNX Runtime on the CPU."""
 
     def __init__(self, folder: Path, outcome: ExportOutcome):
         import onnxruntime
 
-        self.padded, self.one_token = outcome.layout != "recurrent", outcome.layout == "recurrent"
-
+        super().__init__(outcome)
         self.runtime = f"onnxruntime {onnxruntime.__version__}"
-        self.multi_token = outcome.layout == "decoder"
         self._sessions = {
             part.name: onnxruntime.InferenceSession(str(folder / part.file), providers=["CPUExecutionProvider"])
             for part in outcome.components
         }
-        self._components = {part.name: part for part in outcome.components}
-        self._past: Arrays | None = None
-
-    def forward(self, inputs: Arrays) -> Arrays:
-        return self._run("model", inputs)
-
-    def start(self, batch: int) -> None:
-        self._past = None
-        if "model" in self._sessions:
-            ports = [port for port in self._components["model"].inputs if port.name not in TOKEN_PORTS]
-            self._past = {port.name: np.zeros(_empty(port.shape, batch), port.dtype) for port in ports}
-
-    def step(self, input_ids: np.ndarray, attention_mask: np.ndarray, position_ids: np.ndarray) -> np.ndarray:
-        name = "model" if "model" in self._sessions else "prefill" if self._past is None else "decode"
-        tokens = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
-        answer = self._run(name, {**tokens, **(self._past or {})})
-        into = "decode" if name == "prefill" else name
-        self._past = {
-            port.name: answer[_output_of(port.name, answer)]
-            for port in self._components[into].inputs
-            if port.name not in TOKEN_PORTS
-        }
-        return answer["logits"]
 
     def _run(self, name: str, inputs: Arrays) -> Arrays:
         session = self._sessions[name]
         feed = {port.name: inputs[port.name] for port in session.get_inputs() if port.name in inputs}
         return dict(zip([port.name for port in session.get_outputs()], session.run(None, feed), strict=True))
-
-
-def _empty(shape: tuple[int | str, ...], batch: int) -> tuple[int, ...]:
-    """The shape of an empty cache: batch rows, free axes of size 0."""
-    return (batch, *(dim if isinstance(dim, int) else 0 for dim in shape[1:]))
-
-
-def _output_of(name: str, answer: Arrays) -> str:
-    """Which output holds the new value of the cache input `name`."""
-    candidates = (name.replace("past_key_values.", "present."), name.replace("input.", "output."), name)
-    return next(candidate for candidate in candidates if candidate in answer)

@@ -48,51 +48,33 @@ def open_runner(folder: Path, outcome: ExportOutcome) -> OpenvinoRunner:
     return OpenvinoRunner(folder, outcome)
 
 
-class OpenvinoRunner:
+class OpenvinoRunner(common.NamedPortsRunner):
     """The CPU plugin; `exact` compiles for float32, otherwise with the plugin's defaults for this processor."""
-
-    max_batch = None
 
     def __init__(self, folder: Path, outcome: ExportOutcome, exact: bool = True):
         import openvino
 
-        self.padded, self.one_token = outcome.layout != "recurrent", outcome.layout == "recurrent"
-
+        super().__init__(outcome)
         self.runtime = f"openvino {openvino.__version__.split('-')[0]}"
-        self.multi_token = outcome.layout == "decoder"
         core, config = openvino.Core(), EXACT if exact else {}
         self._requests = {
             part.name: core.compile_model(core.read_model(folder / part.file), "CPU", config).create_infer_request()
             for part in outcome.components
         }
-        self.precision = str(
-            next(iter(self._requests.values())).get_compiled_model().get_property("INFERENCE_PRECISION_HINT")
-        )
-        self._batch, self._past = 1, None
-
-    def forward(self, inputs: Arrays) -> Arrays:
-        return self._run("model", inputs)
+        compiled = next(iter(self._requests.values())).get_compiled_model()
+        self.precision: str = compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
 
     def start(self, batch: int) -> None:
-        self._batch, self._past = batch, None
+        super().start(batch)
         for request in self._requests.values():
             request.reset_state()
 
-    def step(self, input_ids: np.ndarray, attention_mask: np.ndarray, position_ids: np.ndarray) -> np.ndarray:
-        tokens = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "position_ids": position_ids,
-            "beam_idx": np.arange(self._batch, dtype=np.int32),
-        }
-        return self._run("model", tokens)["logits"]
-
     def _run(self, name: str, inputs: Arrays) -> Arrays:
         request = self._requests[name]
-        compiled = request.get_compiled_model()
-        names = [port.get_any_name() for port in compiled.inputs]
-        answer = request.infer({key: inputs[key] for key in names if key in inputs})
-        return {port.get_any_name(): np.array(answer[port]) for port in compiled.outputs}
+        rows = {"beam_idx": np.arange(len(inputs["input_ids"]), dtype=np.int32)}  # every row goes on with its own past
+        ports = {port.get_any_name(): port for port in request.get_compiled_model().inputs}
+        answer = request.infer({key: value for key, value in {**rows, **inputs}.items() if key in ports})
+        return {port.get_any_name(): np.array(answer[port]) for port in request.get_compiled_model().outputs}
 
 
 def open_default_runner(folder: Path, outcome: ExportOutcome) -> OpenvinoRunner:
