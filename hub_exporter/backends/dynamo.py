@@ -85,7 +85,8 @@ class EngineRunner:
 
         runner = self._runners[name]
         kwargs = {key: torch.from_numpy(np.ascontiguousarray(value)) for key, value in inputs.items()} | caches
-        return runner(**{key: value for key, value in kwargs.items() if key in runner.metadata.kwargs})
+        taken = runner.metadata.kwargs.keys() - runner.metadata.in_constants.keys()  # not what was traced as `None`
+        return runner(**{key: value for key, value in kwargs.items() if key in taken})
 
 
 def cache_spec(in_spec: str) -> Any:

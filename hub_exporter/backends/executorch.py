@@ -7,6 +7,7 @@ engine guesses (64 tokens for a language model, 12.9 GB for MiniLM).
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,10 +37,17 @@ def graphs(request: Any) -> Any:
         return "static-decoder", {"model": _static_decoder(request)}
     rows = {name: value[:1] for name, value in request.captured.items()}  # the padded row, so that the mask is kept
     graph = make.without_cache(request, rows)
-    shapes = make.shapes_for(request, graph.inputs, capped=True)
-    if shapes is not None:
-        shapes = {name: {axis: dim for axis, dim in axes.items() if axis != 0} for name, axes in shapes.items()}
+    shapes = _one_row(make.shapes_for(request, graph.inputs, capped=True))
     return request.layout, {"model": make.Graph(graph.module, graph.inputs, shapes)}
+
+
+def _one_row(shapes: Any) -> Any:
+    """The shapes with the batch axis left fixed."""
+    if isinstance(shapes, list):
+        return [_one_row(item) for item in shapes]
+    if isinstance(shapes, dict):
+        return {key: _one_row(value) for key, value in shapes.items() if key != 0}
+    return shapes
 
 
 def has_static_cache(request: Any) -> bool:
@@ -57,6 +65,8 @@ def _static_decoder(request: Any) -> Any:
     from hub_exporter.graphs import Graph, max_length
 
     model, tokens = request.loaded.model, max_length(request)
+    if model._can_set_experts_implementation():  # the engine does so itself, but not through the wrapper
+        model.set_experts_implementation("batched_mm")
     model.generation_config.cache_implementation = "static"
     model.generation_config.use_cache = True
     module = TorchExportableModuleWithStaticCache(model, batch_size=1, max_cache_len=tokens)
@@ -68,13 +78,19 @@ def _static_decoder(request: Any) -> Any:
 
 
 def _cache_outside(request: Any) -> Any:
-    from hub_exporter.graphs import Graph, shapes_for, standard
+    from hub_exporter.graphs import Graph, is_recurrent, shapes_for, standard
 
-    layout, parts = standard(request)
-    return layout, {
-        name: Graph(graph.module, graph.inputs, shapes_for(request, graph.inputs, capped=True))
-        for name, graph in parts.items()
-    }
+    if not is_recurrent(request):
+        layout, parts = standard(request)
+        bounded = {name: shapes_for(request, graph.inputs, capped=True) for name, graph in parts.items()}
+    else:  # a batch axis beside states is fixed to the captured size by the lowering: to one row, then
+        layout, parts = standard(dataclasses.replace(request, captured=_longest_row(request)))
+        bounded = {name: _one_row(shapes_for(request, graph.inputs, capped=True)) for name, graph in parts.items()}
+    return layout, {name: Graph(graph.module, graph.inputs, bounded[name]) for name, graph in parts.items()}
+
+
+def _longest_row(request: Any) -> Arrays:
+    return {name: value[-1:] for name, value in request.captured.items()}
 
 
 @contextlib.contextmanager
@@ -125,9 +141,10 @@ def restrictions(request: Any) -> list[str]:
     if request.options.dynamic is False:
         return ["every axis is fixed to the captured size"]
     if request.layout == "decoder" and not has_static_cache(request):
+        if is_recurrent(request):
+            return ["batch 1", common.RECURRENT[0]]
         rows = request.options.dynamic_shapes.get("batch_size", AxisBounds()).max or DEFAULT_MAX_BATCH
-        limits = common.RECURRENT if is_recurrent(request) else [f"at most {max_length(request)} tokens at a time"]
-        return [f"at most {rows} rows", *limits]
+        return [f"at most {rows} rows", f"at most {max_length(request)} tokens at a time"]
     kind = "text and answer together" if request.layout == "decoder" else "input"
     return ["batch 1", f"at most {max_length(request)} tokens of {kind}"]
 
@@ -183,12 +200,13 @@ SCALAR_TYPES = {3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64"
 
 
 def _ports(names: list[str], info: Any) -> tuple[Port, ...]:
-    """Ports with their upper bounds: the program knows no others."""
-    tensors = [info(index) for index in range(len(names))]
-    return tuple(
-        Port(name=name, dtype=SCALAR_TYPES[tensor.dtype()], shape=tuple(tensor.sizes()))
-        for name, tensor in zip(names, tensors, strict=True)
-    )
+    """Ports with their upper bounds: the program knows no others. Arguments that were constants have none."""
+    ports = []
+    for index, name in enumerate(names):
+        with contextlib.suppress(IndexError):
+            tensor = info(index)
+            ports.append(Port(name=name, dtype=SCALAR_TYPES[tensor.dtype()], shape=tuple(tensor.sizes())))
+    return tuple(ports)
 
 
 # ── Running ──
@@ -251,4 +269,5 @@ def output_names(out_spec: str, count: int) -> list[str]:
     names: list[str] = []
     for name, child in zip(fields, spec.children_specs, strict=False):
         names += [name] if child.num_leaves == 1 else [f"{name}_{leaf}" for leaf in range(child.num_leaves)]
-    return names if len(names) == count else ["logits", *(f"output_{index}" for index in range(1, count))]
+    names = names or ["logits"]
+    return [f"mutated_{index}" for index in range(count - len(names))] + names  # inputs written in place come first

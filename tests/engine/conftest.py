@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from pipeline import Subject, subject
+
+# torch logs a warning with the wrong number of arguments when it loads a `.pt2`; pytest makes an error of that.
+logging.getLogger("torch._export.serde.serialize").setLevel(logging.ERROR)
 
 
 @pytest.fixture(scope="session")

@@ -90,13 +90,17 @@ def test_an_encoder_keeps_the_engines_names(subject_named: Callable[[str], Subje
     assert [port.name for port in outcome.components[0].outputs] == ["last_hidden_state", "pooler_output"]
 
 
-def test_separate_prefill_and_decode_graphs_agree_too(subject_named: Callable[[str], Subject]) -> None:
+def test_separate_prefill_and_decode_graphs_agree_and_have_options_of_their_own(
+    subject_named: Callable[[str], Subject],
+) -> None:
     subject = subject_named("llama")
-    outcome, files = subject.export("onnx", multi_token_decode=False)
+    outcome, files = subject.export("onnx", multi_token_decode=False, components={"decode": {"opset_version": 18}})
 
     found = subject.verify("onnx", outcome, files)
 
     assert [part.file for part in outcome.components] == ["prefill.onnx", "decode.onnx"]
+    versions = [onnx.load(files / part.file).opset_import[0].version for part in outcome.components]
+    assert versions[0] > versions[1] == 18
     assert (found.passed, found.level) == (True, "parity"), found.reason
 
 
