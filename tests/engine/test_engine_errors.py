@@ -47,13 +47,10 @@ def test_an_option_that_the_engine_refuses_is_the_users_to_change(subject_named:
 
 
 def test_the_last_line_is_that_of_the_cause() -> None:
-    try:
-        try:
-            raise KeyError("first line\nthe real reason")
-        except KeyError as error:
-            raise RuntimeError("export_program failed on component 'decode'") from error
-    except RuntimeError as error:
-        assert last_line(error) == "KeyError: 'first line\\nthe real reason'"
+    error = RuntimeError("export_program failed on component 'decode'")
+    error.__cause__ = ValueError("first line\n\n  the real reason\n")
+
+    assert last_line(error) == "ValueError: the real reason"
 
 
 def test_an_error_without_a_text_is_named() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import real_models
+from card_examples import output_of
 
 from hub_exporter.records import Index, ModelReport, from_json
 
@@ -36,6 +37,8 @@ def test_all_minilm_reaches_parity_on_every_cpu_backend(tmp_path: Path) -> None:
         assert sum(artifact.size for artifact in job.artifacts) < 1.03 * index.source.weight_bytes
         assert job.export is not None
         assert (job.export.components[0].planned_memory or 0) < 500_000_000
+    examples = {output_of(index, job, tmp_path / "out") for job in index.jobs}
+    assert len(examples) == 1, "the examples of all cards print the same"
 
 
 @pytest.mark.xdist_group("smollm2")
