@@ -22,20 +22,23 @@ export UV_TORCH_BACKEND
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo demo-hub test lint format bench clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY) ## Export the tiny model of examples/ to four backends and show how well the files agree
 	$(BIN)/hub-exporter export --recipe examples/hub-exporter.yaml
 
-# One thread for each worker: two workers with all cores each are slower than one. Tests of one `xdist_group` stay in one
-# worker, so that what their fixtures exported is made once.
+demo-hub: $(READY) ## Publish the tiny model to a Hub on this machine, as a commit and as a pull request, without an account
+	$(BIN)/python examples/demo_hub.py
+
+# One thread for each worker: two workers with all cores each are slower than one. A file's tests stay in one
+# worker, so that what its fixtures exported is made once; the longest files come first (tests/conftest.py).
 test: $(READY) ## Check the style and run all tests, those on real models too (about half an hour on two cores)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(READY) ## Check style and types
 	$(BIN)/ruff check .

@@ -2,6 +2,8 @@
 
 A card that hub-exporter wrote alone is replaced as a whole; in somebody else's README only the section between
 `BEGIN` and `END` is ours, and of its metadata only what was missing.
+
+`own` says that the card is that of the model itself, exported into its own repository: it has no base model.
 """
 
 from __future__ import annotations
@@ -9,15 +11,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import yaml
-
-from hub_exporter import wording
+from hub_exporter import frontmatter, wording
 from hub_exporter.records import Index, ResolvedModel
-from hub_exporter.section import BEGIN, END, HUB, lead, render_section
+from hub_exporter.section import BEGIN, END, HUB, agreement, lead, render_section
 from hub_exporter.snippets import environment
 
 TAGS = {"onnx": "onnx", "openvino": "openvino", "executorch": "executorch", "dynamo": "torch.export"}
 """First part of a backend's name -> tag on the Hub."""
+
+OURS = ("transformers.exporters", "hub-exporter")
+"""Tags of every card that describes an export."""
 
 DROPPED_TAGS = frozenset(
     [
@@ -46,40 +49,64 @@ DROPPED_TAGS = frozenset(
 )
 """Tags that say what format the source was in, or that the Hub computes itself."""
 
-_FRONT_MATTER = re.compile(r"\A\s*---[ \t]*\r?\n(.*?)(?:^|\r?\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+_SECTION = re.compile(f"{re.escape(BEGIN)}(?:(?!{re.escape(BEGIN)}).)*?{re.escape(END)}", re.DOTALL)
 
 
-def render_card(index: Index) -> str:
+def render_card(index: Index, *, own: bool = False) -> str:
     """The whole README.md of a folder that holds nothing but this export."""
     page = environment().get_template("card.md.j2")
-    body = page.render(title=_title(index), lead=lead(index), section=render_section(index))
-    return _front_matter(metadata(index)) + "\n" + body.strip() + "\n"
+    body = page.render(title=title(index), lead=lead(index), section=render_section(index))
+    return frontmatter.dump(metadata(index, own=own)) + "\n" + body.strip() + "\n"
 
 
-def merge_card(existing: str, index: Index) -> str:
-    """Somebody else's README.md with our section put in or renewed. Their metadata wins; tags are united.
+def merge_card(existing: str, index: Index, *, own: bool = False) -> str:
+    """Somebody else's README.md with our section put in or renewed; every other byte stays.
 
-    A README whose metadata is not valid YAML keeps it as it is.
+    Their metadata wins; tags are united. A README whose metadata is not valid YAML keeps it as it is.
     """
-    found = _FRONT_MATTER.match(existing)
-    text = existing[found.end() :] if found else existing
-    theirs = _parse(found.group(1)) if found else {}
-    section = render_section(index)
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.rpartition(END)
-    merged = before + section + after if begin and end else text.rstrip("\n") + "\n\n" + section + "\n"
-    head = found.group(0) if found and theirs is None else _front_matter(_merged(theirs or {}, metadata(index)))
-    return head + merged
+    head, text = frontmatter.split(existing)
+    line = frontmatter.line_end(existing)
+    section = render_section(index).replace("\n", line)
+    found = _SECTION.search(text)
+    if found:
+        merged = text[: found.start()] + section + text[found.end() :]
+    else:
+        gap = "" if not text or text.endswith(line * 2) else line if text.endswith(line) else line * 2
+        merged = text + gap + section + line
+    ours = metadata(index, own=own)
+    if not head:
+        return frontmatter.dump(ours).replace("\n", line) + merged
+    return frontmatter.add(head, _missing(frontmatter.parse(head) or {}, ours), ours["tags"]) + merged
 
 
-def metadata(index: Index) -> dict[str, Any]:
+def render_pull_request(index: Index, repo: str, number: int | None) -> str:
+    """The text of a pull request: how to try it before it is merged, and how well its files agree.
+
+    Its number is known only once it was opened; until then the text says so.
+    """
+    page = environment().get_template("pull_request.md.j2")
+    revision = f"refs/pr/{number}" if number is not None else "refs/pr/<number of this pull request>"
+    passed = [job for job in index.jobs if job.status == "passed"]
+    return page.render(
+        lead=lead(index),
+        repo=repo,
+        revision=revision,
+        agreement=agreement(passed),
+        folders=list(dict.fromkeys(job.folder for job in passed)),
+        commit=index.source.commit,
+        tool=index.tool,
+    )
+
+
+def metadata(index: Index, *, own: bool = False) -> dict[str, Any]:
     """The card's metadata block, in the order it is written; absent where it is not known."""
     model = index.source
+    base = None if own else model.repo
     entries = {
         **_license(index),
         "language": model.languages[0] if len(model.languages) == 1 else list(model.languages),
-        "base_model": model.repo,
-        "base_model_relation": "quantized" if model.repo else None,
+        "base_model": base,
+        "base_model_relation": "quantized" if base else None,
         "pipeline_tag": _pipeline_tag(model),
         "library_name": "sentence-transformers" if model.sentence_transformers else "transformers",
         "tags": _tags(index),
@@ -132,31 +159,16 @@ def _tags(index: Index) -> list[str]:
     backends = [job.backend.partition("-")[0] for job in index.jobs if job.status == "passed"]
     formats = [TAGS.get(backend, backend) for backend in backends]
     theirs = [tag for tag in index.source.tags if tag not in DROPPED_TAGS and ":" not in tag]
-    return [*formats, "transformers.exporters", "hub-exporter", *theirs]
+    return [*formats, *OURS, *theirs]
 
 
-def _front_matter(entries: dict[str, Any]) -> str:
-    text = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True, width=float("inf"))
-    return f"---\n{text}---\n"
-
-
-def _parse(block: str) -> dict[str, Any] | None:
-    try:
-        parsed = yaml.safe_load(block)
-    except yaml.YAMLError:
-        return None
-    return parsed if isinstance(parsed, dict) else None
-
-
-def _merged(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
-    tags = theirs.get("tags") or []
-    listed = [tags] if isinstance(tags, str) else list(tags)
+def _missing(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     # A licence is one statement in three fields, and so is a base model in two: never half theirs, half ours.
     groups = [("license", "license_name", "license_link"), ("base_model", "base_model_relation")]
     taken = {key for group in groups if any(key in theirs for key in group) for key in group}
-    missing = {key: value for key, value in ours.items() if key not in theirs and key not in taken}
-    return {**theirs, **missing, "tags": list(dict.fromkeys([*listed, *ours["tags"]]))}
+    return {key: value for key, value in ours.items() if key not in theirs and key not in taken and key != "tags"}
 
 
-def _title(index: Index) -> str:
+def title(index: Index) -> str:
+    """What the exported model is called."""
     return (index.source.repo or index.source.name).rpartition("/")[2]

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from hub_exporter.errors import SourceError
 from hub_exporter.files import WEIGHTS, WEIGHTS_INDEX, weight_candidates
@@ -51,18 +51,49 @@ class Checkpoint:
     """safetensors dtype -> parameters stored in it."""
 
 
-def read_checkpoint(folder: Path, names: Sequence[str], source: str) -> Checkpoint:
-    """Read the headers of all weights in `folder`; `names` lists the files of the repository.
+class Weights(Protocol):
+    """Where the weights are: the headers are all that is read of them."""
+
+    def size(self, name: str) -> int | None:
+        """Bytes of a file, `None` where there is none."""
+        ...
+
+    def head(self, name: str, count: int) -> bytes:
+        """The first `count` bytes of a file, or all of it where it has no more."""
+        ...
+
+
+@dataclass(frozen=True)
+class LocalWeights:
+    """Weights in a folder."""
+
+    folder: Path
+
+    def size(self, name: str) -> int | None:
+        """See `Weights`."""
+        path = self.folder / name
+        return path.stat().st_size if path.is_file() else None
+
+    def head(self, name: str, count: int) -> bytes:
+        """See `Weights`."""
+        with (self.folder / name).open("rb") as file:
+            return file.read(count)
+
+
+def read_checkpoint(folder: Path, names: Sequence[str], source: str, weights: Weights | None = None) -> Checkpoint:
+    """Read the headers of all weights; `names` lists the files of the repository, `weights` is where they are if not
+    in `folder`.
 
     Raises SourceError for a checkpoint in another format only, a missing shard, and a truncated or corrupt file.
     """
     found = weight_candidates(names)
     if not found:
         raise _no_weights(names, source)
-    shards = {WEIGHTS: None} if found == (WEIGHTS,) else _shards(folder, source)
+    weights = weights or LocalWeights(folder)
+    shards = {WEIGHTS: None} if found == (WEIGHTS,) else _shards(folder, weights, source)
     tensors: dict[str, dict[str, Any]] = {}
     for shard, expected in shards.items():
-        header = _header(folder, shard, source)
+        header = _header(weights, shard, source)
         missing = sorted((expected or set()) - header.keys())
         if missing:
             raise SourceError(
@@ -89,7 +120,7 @@ def _no_weights(names: Sequence[str], source: str) -> SourceError:
     return SourceError(f"`{source}` has no weights", hint=f"A `{WEIGHTS}` must be beside `config.json`")
 
 
-def _shards(folder: Path, source: str) -> dict[str, set[str]]:
+def _shards(folder: Path, weights: Weights, source: str) -> dict[str, set[str]]:
     """Shard -> names of the tensors that the index promises in it."""
     broken = SourceError(f"`{source}`: `{WEIGHTS_INDEX}` is not an index of shards", hint="Save the model again")
     try:
@@ -108,7 +139,7 @@ def _shards(folder: Path, source: str) -> dict[str, set[str]]:
                 f"`{source}`: `{WEIGHTS_INDEX}` names `{shard}`, which is not a shard beside it",
                 hint="Save the model again with `save_pretrained`",
             )
-        if not (folder / shard).is_file():
+        if weights.size(shard) is None:
             raise SourceError(
                 f"`{source}`: the shard `{shard}` of `{WEIGHTS_INDEX}` is missing",
                 hint="Download or copy the repository again",
@@ -116,12 +147,11 @@ def _shards(folder: Path, source: str) -> dict[str, set[str]]:
     return shards
 
 
-def _header(folder: Path, name: str, source: str) -> dict[str, dict[str, Any]]:
-    size = (folder / name).stat().st_size
-    with (folder / name).open("rb") as file:
-        start = file.read(8)
-        length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
-        text = file.read(length) if length <= min(_LARGEST_HEADER, size) else b""
+def _header(weights: Weights, name: str, source: str) -> dict[str, dict[str, Any]]:
+    size = weights.size(name) or 0
+    start = weights.head(name, 8) if size else b""
+    length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
+    text = weights.head(name, 8 + length)[8:] if length <= min(_LARGEST_HEADER, size) else b""
     problem = "it is empty or cut off" if size < 10 else None
     if problem is None and (length < 2 or length > _LARGEST_HEADER):
         problem = "it does not begin like a safetensors file"

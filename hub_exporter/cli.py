@@ -21,47 +21,47 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: the other kind costs more than all the rest
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# ── What a user may say; the names of those under "What to export" are keys of `flags.FLAGS` ──────────────────────
-
-WHAT, ROWS, HOW = "What to export", "Rows to capture and to compare with", "How it runs"
+# ── What a user may say; a parameter whose flag is in `flags.FLAGS` can stand in a recipe too ─────────────────────
 
 
-def _option(group: str, text: str, *names: str, metavar: str | None = None) -> Any:
-    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=group, show_default=False)
+def _option(text: str, *names: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=text, metavar=metavar, show_default=False)
 
 
 Sources = Annotated[
-    list[str] | None, typer.Argument(help="Folders or Hub ids, with `@revision` if need be", show_default=False)
+    list[str] | None,
+    typer.Argument(help="Folders or Hub ids, with `@revision` if need be", metavar="SOURCE", show_default=False),
 ]
-RecipeFile = Annotated[Path | None, _option(WHAT, "A recipe of many models", "--recipe", metavar="FILE")]
-To = Annotated[str | None, _option(WHAT, "Folder to write to; `./out` if not given", metavar="TARGET")]
-Backends = Annotated[str | None, _option(WHAT, "All that this machine can make if not given", metavar="A,B")]
-Variants = Annotated[str | None, _option(WHAT, "`fp32` if not given", metavar="A,B")]
-Task = Annotated[str | None, _option(WHAT, "Instead of what the architecture implies")]
+RecipeFile = Annotated[Path | None, _option("A recipe of many models", "--recipe", metavar="FILE")]
+To = Annotated[str | None, _option("Folder, or repository on the Hub; `./out` if not given", metavar="TARGET")]
+Backends = Annotated[str | None, _option("All that this machine can make if not given", metavar="A,B")]
+Variants = Annotated[str | None, _option("`fp32` if not given", metavar="A,B")]
+Task = Annotated[str | None, _option("Instead of what the architecture implies", metavar="TASK")]
 Engine = Annotated[
     list[str] | None,
-    _option(WHAT, "Option of the engine, as in `generation.cache=static`; may be repeated", metavar="KEY=VALUE"),
+    _option("Option of the engine, as in `generation.cache=static`; may be repeated", metavar="KEY=VALUE"),
 ]
 TrustRemoteCode = Annotated[
-    bool | None, _option(WHAT, "Run modelling code that the repository brings", "--trust-remote-code")
+    bool | None, _option("Run modelling code that the repository brings", "--trust-remote-code")
 ]
-Only = Annotated[str | None, _option(WHAT, "Only jobs of this name, as in `*.onnx.*`", metavar="PATTERN")]
-Dataset = Annotated[str | None, _option(ROWS, "A file, a dataset id, or `builtin`", metavar="PATH_OR_ID")]
-DatasetName = Annotated[str | None, _option(ROWS, "Configuration of the dataset")]
-DatasetSplit = Annotated[str | None, _option(ROWS, "`train` if not given")]
+Only = Annotated[str | None, _option("Only jobs of this name, as in `*.onnx.*`", metavar="PATTERN")]
+Dataset = Annotated[str | None, _option("A file, a dataset id, or `builtin`", metavar="PATH_OR_ID")]
+DatasetName = Annotated[str | None, _option("Configuration of the dataset", metavar="NAME")]
+DatasetSplit = Annotated[str | None, _option("`train` if not given", metavar="NAME")]
 DatasetColumns = Annotated[
-    str | None, _option(ROWS, "Columns for what the task reads, as in `text=sentence`", metavar="A=B,C=D")
+    str | None, _option("Columns for what the task reads, as in `text=sentence`", metavar="A=B,C=D")
 ]
-DatasetRows = Annotated[int | None, _option(ROWS, "How many to draw", "--dataset-rows", "--rows", metavar="N")]
-DatasetRevision = Annotated[str | None, _option(ROWS, "Commit, tag or branch of a dataset on the Hub")]
-TimeLimit = Annotated[int | None, _option(HOW, "For each stage of a job; then it fails", metavar="MINUTES")]
-Quiet = Annotated[bool, _option(HOW, "Say only what went wrong", "--quiet", "-q")]
+DatasetRows = Annotated[int | None, _option("How many to draw", "--dataset-rows", "--rows", metavar="N")]
+DatasetRevision = Annotated[str | None, _option("Commit, tag or branch of a dataset on the Hub", metavar="REV")]
+TimeLimit = Annotated[int | None, _option("For each stage of a job; then it fails", metavar="MINUTES")]
+Quiet = Annotated[bool, _option("Say only what went wrong", "--quiet", "-q")]
 
 
-@app.command()
+@app.command(short_help="Export models, check the files, write a folder")
 def export(
     context: typer.Context,
     sources: Sources = None,
@@ -81,15 +81,17 @@ def export(
     dataset_revision: DatasetRevision = None,
     time_limit: TimeLimit = None,
     require: Annotated[
-        Literal["any", "all"] | None, _option(HOW, "Write what passed, or nothing unless all did; `any` if not given")
+        Literal["any", "all"] | None, _option("Write what passed, or nothing unless all did; `any` if not given")
     ] = None,
-    no_verify: Annotated[bool, _option(HOW, "Do not compare with the original model", "--no-verify")] = False,
-    as_json: Annotated[bool, _option(HOW, "The results as JSON on stdout", "--json")] = False,
+    create_pr: Annotated[bool, _option("Propose the files as a pull request", "--create-pr")] = False,
+    dry_run: Annotated[bool, _option("Export, then only say what would be published", "--dry-run")] = False,
+    no_verify: Annotated[bool, _option("Do not compare with the original model", "--no-verify")] = False,
+    as_json: Annotated[bool, _option("The results as JSON on stdout", "--json")] = False,
     quiet: Quiet = False,
-    keep_work: Annotated[bool, _option(HOW, "Do not delete the working folder", "--keep-work")] = False,
+    keep_work: Annotated[bool, _option("Do not delete the working folder", "--keep-work")] = False,
 ) -> None:
-    """Export models to files for each backend, compare every file with its model, and write a folder like a Hub
-    repository."""
+    """Export models to files for each backend, compare every file with its model, and publish them: to a repository
+    on the Hub, or to a folder that looks like one."""
     from hub_exporter import session
     from hub_exporter.report import Report
 
@@ -97,7 +99,8 @@ def export(
 
     def run() -> ExitCode:
         prepared = session.prepare(report, sources or (), recipe, _flags(context.params), only)
-        options = session.Options(require or prepared.require, verify=not no_verify, keep_work=keep_work)
+        wishes = session.wishes(prepared, require, create_pr, dry_run)
+        options = session.Options(wishes, verify=not no_verify, keep_work=keep_work)
         outcomes = [*prepared.refused, *(session.export_model(report, work, options) for work in prepared.work)]
         reports = [outcome.report for outcome in outcomes]
         report.finish(reports)
@@ -108,7 +111,7 @@ def export(
     _end(report, run)
 
 
-@app.command()
+@app.command(short_help="Show what `export` would do")
 def plan(
     context: typer.Context,
     sources: Sources = None,
@@ -128,7 +131,7 @@ def plan(
     dataset_revision: DatasetRevision = None,
     time_limit: TimeLimit = None,
     output: Annotated[
-        Literal["table", "json"], _option(HOW, "`json` writes the plan to stdout; `table` if not given", "--format")
+        Literal["table", "json"], _option("`json` writes the plan to stdout; `table` if not given", "--format")
     ] = "table",
     quiet: Quiet = False,
 ) -> None:

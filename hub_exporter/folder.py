@@ -108,6 +108,33 @@ def holds(root: Path, expected: Artifact) -> bool:
     return path.is_file() and path.stat().st_size == expected.size and artifact(root, expected.path) == expected
 
 
+class Folder:
+    """What a folder holds (see `Standing`)."""
+
+    aside = "Move it away, or choose another folder with `--to`"
+
+    def __init__(self, root: Path):
+        self.root, self.name = root, str(root)
+
+    def place(self, path: str) -> str:  # noqa: D102
+        return f"`{self.root / path}`"
+
+    def has(self, path: str) -> bool:  # noqa: D102
+        return (self.root / path).is_file()
+
+    def blocked(self, path: str) -> bool:  # noqa: D102
+        return (self.root / path).exists()
+
+    def size(self, path: str) -> int:  # noqa: D102
+        return (self.root / path).stat().st_size
+
+    def read(self, path: str) -> bytes | None:  # noqa: D102
+        return (self.root / path).read_bytes() if self.has(path) else None
+
+    def holds(self, artifact: Artifact, local: Path | None = None) -> bool:  # noqa: D102
+        return holds(self.root, artifact)
+
+
 def move(source: Path, destination: Path) -> None:
     """Rename a file; copied where `source` is on another file system. Never linked: readers refuse linked weights."""
     destination.parent.mkdir(parents=True, exist_ok=True)

@@ -24,24 +24,25 @@ from hub_exporter.records import (
     Row,
     from_json,
 )
+from hub_exporter.standing import Standing
 
 
-def read_index(target: Path) -> Index | None:
+def read_index(target: Standing) -> Index | None:
     """The index of an earlier run in `target`, if there is one. Raises TargetError where it cannot be trusted."""
-    path = target / INDEX_FILE
-    if not path.is_file():
-        return None
+    place = target.place(INDEX_FILE)
     try:
-        data = path.read_bytes()
+        data = target.read(INDEX_FILE)
+        if data is None:
+            return None
         fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         if msgspec.json.decode(fields.get("schema", b"0"), type=int) > SCHEMA_VERSION:
-            raise TargetError(f"`{path}` was written by a newer hub-exporter", hint="Upgrade hub-exporter")
+            raise TargetError(f"{place} was written by a newer hub-exporter", hint="Upgrade hub-exporter")
         index = from_json(data, Index)
         for artifact in listed(index):
             folder.inside(artifact.path)
     except (msgspec.DecodeError, ValueError, OSError) as error:
-        hint = "Choose another folder; or delete this file, and what earlier exports left counts as yours"
-        raise TargetError(f"`{path}` cannot be read: {error}", hint=hint) from error
+        hint = "Choose another target; or delete this file, and what earlier exports left counts as yours"
+        raise TargetError(f"{place} cannot be read: {error}", hint=hint) from error
     return index
 
 
@@ -52,25 +53,46 @@ def listed(index: Index | None) -> Iterator[Artifact]:
         yield from index.side_files
 
 
-def make_index(run: ModelRun, side_files: tuple[Artifact, ...], previous: Index | None, target: Path) -> Index:
-    """The index of `run`, with what still holds of the `previous` one in `target`."""
+def make_index(run: ModelRun, side_files: tuple[Artifact, ...], previous: Index | None, target: Standing) -> Index:
+    """The index of `run`, with what still holds of the `previous` one in `target`.
+
+    The same files from the same model give the same index: a run that found nothing new changes no byte.
+    """
     carried = _carried(run, previous, target)
     kept = {result.job for result in carried}
+    own = [_public_result(result, run.work) for result in run.results if result.job not in kept]
+    jobs = [*(_settled(result, run.capture, previous) for result in own), *carried]
+    order = {job.job: number for number, job in enumerate(previous.jobs)} if previous else {}
     return Index(
         tool=f"hub-exporter {__version__}",
-        source=_public_model(run.model),
+        source=_source(run.model, previous),
         capture=_public_capture(run.capture),
-        jobs=(*(_public_result(result, run.work) for result in run.results if result.job not in kept), *carried),
+        jobs=tuple(sorted(jobs, key=lambda job: order.get(job.job, len(order)))),
         side_files=side_files,
     )
 
 
-def _carried(run: ModelRun, previous: Index | None, target: Path) -> tuple[JobResult, ...]:
+def _same_model(previous: Index | None, model: ResolvedModel) -> bool:
+    """Whether a model is still what the previous index was made of: another commit may have changed only the card,
+    as our own commit into the model's repository does."""
+    if previous is None:
+        return False
+    return previous.source.commit == model.commit or bool(model.files and previous.source.files == model.files)
+
+
+def _source(model: ResolvedModel, previous: Index | None) -> ResolvedModel:
+    public = _public_model(model)
+    if previous is None or not _same_model(previous, model):
+        return public
+    return msgspec.structs.replace(public, commit=previous.source.commit, revision=previous.source.revision)
+
+
+def _carried(run: ModelRun, previous: Index | None, target: Standing) -> tuple[JobResult, ...]:
     """Results of earlier runs that still hold: of the same commit, their files in place, and nothing newer.
 
     A job that failed this time says nothing against files that passed before; one that disagreed does.
     """
-    if previous is None or previous.source.commit != run.model.commit:
+    if previous is None or not _same_model(previous, run.model):
         return ()
     now = {result.job: result.status for result in run.results}
     candidates = [
@@ -78,8 +100,30 @@ def _carried(run: ModelRun, previous: Index | None, target: Path) -> tuple[JobRe
         for job in previous.jobs
         if job.job not in now or (job.status == "passed" and now[job.job] in ("failed", "skipped"))
     ]
-    there = [job for job in candidates if all((target / artifact.path).is_file() for artifact in job.artifacts)]
+    there = [job for job in candidates if all(target.has(artifact.path) for artifact in job.artifacts)]
     return tuple(_with_rows(job, previous.capture, run.capture) for job in there)
+
+
+def _settled(result: JobResult, capture: CaptureSpec | None, previous: Index | None) -> JobResult:
+    """The earlier result, where it says the same of the same files: times and the last digits differ from run to run,
+    and are no reason to publish again."""
+    before = next((job for job in previous.jobs if job.job == result.job), None) if previous else None
+    if before is None or previous is None or result.status != "passed":
+        return result
+    before = _with_rows(before, previous.capture, capture)
+    return before if _essence(before) == _essence(result) else result
+
+
+def _essence(result: JobResult) -> JobResult:
+    """A result without what was measured."""
+    export, checked = result.export, result.verification
+    return msgspec.structs.replace(
+        result,
+        seconds=0.0,
+        peak_memory=0,
+        export=export and msgspec.structs.replace(export, seconds={}),
+        verification=checked and msgspec.structs.replace(checked, reason="", cases=(), decodes=(), notes=()),
+    )
 
 
 def _with_rows(job: JobResult, then: CaptureSpec | None, now: CaptureSpec | None) -> JobResult:

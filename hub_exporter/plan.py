@@ -35,7 +35,7 @@ def make_plan(
 
     `runners` are the recipe's labels by kind of machine, `only` a pattern of job names (`*.onnx.*`), `machine` the
     kind of machine that the jobs would run on, by default this one. Raises UsageError for a pattern that matches
-    nothing and for a target that is not a folder.
+    nothing and for a target that cannot be one.
     """
     named = unique_names(models)
     here = machine or this_machine()
@@ -73,20 +73,37 @@ def this_machine() -> Machine:
     return "linux-cuda" if Path("/proc/driver/nvidia/version").exists() else "linux-cpu"
 
 
-def resolve_target(target: str) -> str:
-    """The folder that a target names, as it was written. Raises UsageError for a Hub id."""
-    folder = str(expanded(target)) if target.startswith("~") else target
-    if _HUB_ID.fullmatch(target) and not Path(folder).is_dir():
+def hub_target(target: str) -> str | None:
+    """The repository that a target names, `None` where it is a folder: one that exists, or a path such as `./out`.
+
+    Raises UsageError for a revision: commits go to the default branch.
+    """
+    if not _HUB_ID.fullmatch(target) or expanded(target).is_dir():
+        return None
+    repo, at, _ = target.partition("@")
+    if at:
         raise UsageError(
-            f"The target `{target}` is a Hub id, and publishing to the Hub is not available yet",
-            hint=f"Name a folder such as `./out`; if `{target}` is to be one, write `./{target}`",
+            f"The target `{target}` names a revision: what is published goes to the default branch",
+            hint=f"Write `{repo}`; `--create-pr` proposes the files instead of committing them",
         )
-    return folder
+    return repo
 
 
 def _target(request: ModelRequest, model: ResolvedModel) -> str:
-    folder = resolve_target(request.settings.target)
-    return f"{folder.rstrip('/')}/{model.name}" if request.shared_target else folder
+    target = request.settings.target
+    repo = hub_target(target)
+    if repo is not None and request.shared_target:
+        raise UsageError(
+            f"Several models cannot share the repository `{repo}`",
+            hint="Give each a target of its own in a recipe, or export to a folder",
+        )
+    if repo is not None:
+        return repo
+    folder = str(expanded(target)) if target.startswith("~") else target
+    if not request.shared_target:
+        return folder
+    within = f"{folder.rstrip('/')}/{model.name}"
+    return f"./{within}" if hub_target(within) else within
 
 
 def _jobs(

@@ -318,7 +318,12 @@ class ExportOutcome(Record, kw_only=True):
 
     components: tuple[Component, ...]
     layout: str
-    """How the graphs are driven: `encoder`, `decoder` (one graph with a cache), `prefill-decode`, `seq2seq`."""
+    """How the graphs are driven.
+
+    `encoder`: one forward. `decoder`: one graph that takes and gives a cache. `prefill-decode`: two such graphs.
+    `static-decoder`: one graph with its cache inside. `recurrent`: one token at a time, with a state.
+    `seq2seq`: one forward over the source and the text so far.
+    """
     restrictions: tuple[str, ...] = ()
     """What the files cannot do, in words for the card: `batch 1`, `at most 512 tokens`."""
     notes: tuple[str, ...] = ()
@@ -427,6 +432,34 @@ class Index(Record, kw_only=True):
     side_files: tuple[Artifact, ...] = ()
 
 
+class Change(Record, kw_only=True):
+    """What publishing does to one file of a target."""
+
+    path: str
+    size: int
+    """Of the new file; of one that is deleted, what it was."""
+    kind: Literal["added", "changed", "unchanged", "deleted"]
+
+
+class Publication(Record, kw_only=True):
+    """What became of a target."""
+
+    target: str
+    """Hub id, or folder."""
+    files: tuple[Change, ...]
+    """All files of ours in it, and those that were deleted."""
+    commit: str | None = None
+    """Commit on the Hub that holds them; `None` for a folder and where nothing was published."""
+    pull_request: int | None = None
+    """Number of the pull request that the commit is in."""
+    url: str | None = None
+    """Page of the commit or of the pull request."""
+    unchanged: bool = False
+    """Everything was there already: nothing was written."""
+    dry_run: bool = False
+    """Nothing was to be written: this is what would have been."""
+
+
 class ModelReport(Record, kw_only=True):
     """What one model's run gave: one line of the final table per job, one element of `--json`."""
 
@@ -437,6 +470,8 @@ class ModelReport(Record, kw_only=True):
     """Whether anything was put into the target."""
     error: str | None = None
     """What stopped it before or beside its jobs: the source, the rows or the target."""
+    publication: Publication | None = None
+    """What was written, file by file; `None` where nothing was to be."""
 
 
 # ── The reference: what the eager model says, made once per model by a process of its own ─────────────────────────
@@ -483,7 +518,7 @@ class Reference(Record, kw_only=True):
 class StageRequest(Record, kw_only=True):
     """Everything that one stage process needs; it reads no recipe and no catalogue."""
 
-    stage: Literal["sample", "reference", "export", "verify"]
+    stage: Literal["sample", "reference", "export", "verify", "load"]
     model: ResolvedModel
     dataset: DatasetSpec | None = None
     capture: CaptureSpec | None = None

@@ -19,7 +19,7 @@ from rich.text import Text
 from hub_exporter import __version__, github, wording
 from hub_exporter.errors import HubExporterError
 from hub_exporter.progress import STYLES, LiveProgress, PlainProgress, Progress
-from hub_exporter.records import Event, Job, JobResult, ModelReport, Plan, Record, ResolvedModel, to_json
+from hub_exporter.records import Change, Event, Job, JobResult, ModelReport, Plan, Record, ResolvedModel, to_json
 
 WIDE = 240
 """Columns of a log: tables are not folded there."""
@@ -104,14 +104,16 @@ class Report:
             self._command(github.error(f"{result.job} {result.status}", message))
 
     def _written(self, report: ModelReport) -> None:
-        if self._quiet:
+        publication = report.publication
+        if self._quiet or publication is None:
+            if not self._quiet:
+                self.line(f"{report.source}: nothing was written to {report.target}")
             return
-        artifacts = [a for result in report.results for a in result.artifacts if result.status == "passed"]
-        total = wording.size(sum(artifact.size for artifact in artifacts))
-        if report.written:
-            self.line(f"{report.source}: {wording.plural(len(artifacts), 'file')}, {total}, written to {report.target}")
-        else:
-            self.line(f"{report.source}: nothing was written to {report.target}")
+        if publication.dry_run:
+            self._console.print(_changes_table(publication.files))
+        self.line(f"{report.source}: {wording.publication(publication, report.target)}")
+        if publication.url:
+            self.line(publication.url, indent="  ")
 
     # ── Errors ──
 
@@ -186,6 +188,13 @@ def _results_table(results: Iterable[JobResult]) -> Table:
         agreement = wording.agreement(result.verification)
         outcome = Text(result.status, STYLES[result.status])
         table.add_row(_cell(result.job), outcome, _cell(level), _cell(size), _cell(agreement), _cell(time))
+    return table
+
+
+def _changes_table(files: Iterable[Change]) -> Table:
+    table = _table("file", "change", "size", right=("size",))
+    for change in files:
+        table.add_row(_cell(change.path), _cell(change.kind), _cell(wording.size(change.size)))
     return table
 
 

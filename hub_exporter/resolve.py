@@ -6,7 +6,6 @@ Everything that cannot be exported for a reason that its files tell is refused h
 from __future__ import annotations
 
 import hashlib
-import mmap
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,8 +29,10 @@ from hub_exporter.metadata import (
 )
 from hub_exporter.records import ModelRequest, ResolvedModel, SourceFile
 from hub_exporter.tasks import TASKS, Task, auto_class_of, task_of
+from hub_exporter.weights import SnapshotWeights, file_of
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _TOKENIZERS = re.compile(r"tokenizer.*|vocab.*|.*\.(model|spm|tiktoken)")
 
 
@@ -58,14 +59,14 @@ def _resolved(request: ModelRequest, snapshot: Snapshot) -> ResolvedModel:
     tokenizer_config = read_json(folder, "tokenizer_config.json", source)
     read_json(folder, "generation_config.json", source)  # only that it can be read: loading would fail late
     architecture = _architecture(config, source)
-    remote_code = _remote_code(config, tokenizer_config, request.settings.trust_remote_code, source)
+    remote_code = _remote_code(config, tokenizer_config, request.settings.trust_remote_code, snapshot, source)
     modules = read_modules(folder, source)
     task, task_origin = _task(request, config, architecture, modules, folder)
-    checkpoint = read_checkpoint(folder, snapshot.names, source)
+    checkpoint = read_checkpoint(folder, snapshot.names, source, SnapshotWeights(snapshot))
     carried = side_files(present)
     _check_tokenizer(carried, source)
     code = [name for name in present if remote_code and name.endswith(".py")]
-    files = tuple(_digest(folder, name) for name in sorted({*checkpoint.files, *carried, *code}))
+    files = tuple(file_of(snapshot, name) for name in sorted({*checkpoint.files, *carried, *code}))
     return ResolvedModel(
         source=source,
         name=_name(snapshot.repo or folder.name),
@@ -105,7 +106,7 @@ def _snapshot(source: str, consent: bool) -> Snapshot:
         raise SourceError(
             f"There is no folder `{source}`", hint="Name a folder, or a Hub id of the form `namespace/name[@revision]`"
         )
-    return hub.fetch(repo, revision or None, code=consent)
+    return hub.fetch(repo, revision or None, code=consent, weights=False)
 
 
 def _config(folder: Path, source: str) -> Json:
@@ -133,12 +134,17 @@ def _architecture(config: Json, source: str) -> str:
     return str(named[0])
 
 
-def _remote_code(config: Json, tokenizer_config: Json, consent: bool, source: str) -> bool:
+def _remote_code(config: Json, tokenizer_config: Json, consent: bool, snapshot: Snapshot, source: str) -> bool:
     remote = bool(config.get("auto_map") or tokenizer_config.get("auto_map"))
     if remote and not consent:
         raise SourceError(
             f"`{source}` brings its own Python code (`auto_map`), which would run on this machine",
             hint="Read the code; if you trust it, pass `--trust-remote-code` or set `trust-remote-code: true`",
+        )
+    if remote and snapshot.repo and not _COMMIT.fullmatch(snapshot.revision or ""):
+        raise SourceError(
+            f"`{source}` brings its own Python code, and may bring other code tomorrow",
+            hint=f"Name the commit that you read and trust: `{snapshot.repo}@{snapshot.commit}`",
         )
     return remote
 
@@ -189,15 +195,6 @@ def _card(folder: Path, source: str) -> dict[str, Any]:
         "languages": texts_of(values, "language"),
         "tags": texts_of(values, "tags"),
     }
-
-
-def _digest(folder: Path, name: str) -> SourceFile:
-    path = folder / name
-    size = path.stat().st_size
-    with path.open("rb") as file:  # mapped, because reading copies: a third of the time on large weights
-        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-        digest = hashlib.sha256(content).hexdigest()
-    return SourceFile(path=name, size=size, sha256=digest)
 
 
 def _commit(files: Sequence[SourceFile]) -> str:

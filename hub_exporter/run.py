@@ -39,10 +39,9 @@ from hub_exporter.records import (
 Events = Callable[[Event], None]
 
 SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|OIDC|API_?KEY|PRIVATE_KEY", re.IGNORECASE)
-"""Environment variables with such a name never reach a process that runs model code."""
+"""Environment variables with such a name never reach a stage process."""
 
-QUIET = {
-    "HF_HUB_OFFLINE": "1",
+SETTINGS = {
     "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -50,7 +49,7 @@ QUIET = {
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONHASHSEED": "0",
 }
-"""Set for stages that run model code: offline, without the token of the login file, and with a fixed order of sets."""
+"""Of every stage process: without the token of the login file either, and with a fixed order of sets."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,24 @@ def run_model(model: ResolvedModel, jobs: tuple[Job, ...], work: Path, events: E
     return ModelRun(model=model, work=str(work), capture=capture, results=results)
 
 
+def load_again(jobs: tuple[Job, ...], results: tuple[JobResult, ...], place: Path, work: Path) -> str | None:
+    """Load the files of passed jobs from `place`, where they were published, each in a process of its own.
+
+    `None` if all of them load, else the first that does not, and why.
+    """
+    passed = {result.job: result for result in results if result.status == "passed"}
+    for job in jobs:
+        result = passed.get(job.name)
+        if result is None or result.export is None:
+            continue
+        folder = str(place / result.folder)
+        request = StageRequest(stage="load", model=job.model, job=job, outcome=result.export, folder=folder)
+        error = _run(request, work / f"{job.name}.load", job.time_limit, lambda step: None).answer.error
+        if error is not None:
+            return f"`{job.name}`: {error.message}"
+    return None
+
+
 def _shared(model: ResolvedModel, jobs: tuple[Job, ...], work: Path, events: Events, verify: bool) -> CaptureSpec:
     """The rows and, if anything is to be verified, the eager model's answers: once for all jobs."""
     steps = _Steps(model.name, events)
@@ -81,7 +98,7 @@ def _shared(model: ResolvedModel, jobs: tuple[Job, ...], work: Path, events: Eve
     try:
         steps.step("draw the rows")
         request = StageRequest(stage="sample", model=model, dataset=jobs[0].dataset, folder=str(work))
-        capture = _checked(_run(request, work / "sample", limit, steps.step, trusted=True)).capture
+        capture = _checked(_run(request, work / "sample", limit, steps.step, online=True)).capture
         assert capture is not None
         if verify:
             request = StageRequest(stage="reference", model=model, capture=capture, folder=str(work / "reference"))
@@ -188,10 +205,10 @@ def _sha256(path: Path) -> str:
 # ── One process ──
 
 
-def _run(request: StageRequest, folder: Path, limit: float, say: Callable[[str], None], trusted: bool = False) -> Ended:
+def _run(request: StageRequest, folder: Path, limit: float, say: Callable[[str], None], online: bool = False) -> Ended:
     """Run one stage process in `folder` (its request, answer and log), for `limit` seconds at most.
 
-    `trusted` stages run no model code and keep the environment, so that a gated dataset can be read.
+    Only a stage that runs no model code may be `online`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     request_file, answer_file, log = (folder / name for name in ("request.json", "answer.json", "log.txt"))
@@ -205,7 +222,7 @@ def _run(request: StageRequest, folder: Path, limit: float, say: Callable[[str],
             stdout=output,
             stderr=output,
             pass_fds=(writer,),
-            env=environment(trusted),
+            env=environment(online),
             start_new_session=True,  # so that its own children are stopped with it
         )
     os.close(writer)
@@ -225,11 +242,10 @@ def _run(request: StageRequest, folder: Path, limit: float, say: Callable[[str],
     return Ended(StageAnswer(error=_death(request.stage, process.returncode, in_time, limit, peak, log)), peak)
 
 
-def environment(trusted: bool) -> dict[str, str]:
-    """Of a stage process: without anything that looks like a secret, unless it runs no model code."""
-    if trusted:
-        return dict(os.environ)
-    return {key: value for key, value in os.environ.items() if not SECRET.search(key)} | QUIET
+def environment(online: bool) -> dict[str, str]:
+    """Of a stage process: nothing that looks like a secret, and the Hub only for one that draws rows."""
+    kept = {key: value for key, value in os.environ.items() if not SECRET.search(key)}
+    return kept | SETTINGS | ({} if online else {"HF_HUB_OFFLINE": "1"})
 
 
 def _follow(reader: int, deadline: float, say: Callable[[str], None]) -> bool:

@@ -14,6 +14,8 @@ from hub_exporter.snippets import TITLES, environment, install_line, render_snip
 BEGIN = "<!-- hub-exporter:begin -->"
 END = "<!-- hub-exporter:end -->"
 
+_MARKER = "<!-- hub-exporter:"
+
 HUB = "https://huggingface.co"
 
 LEVELS = {
@@ -57,7 +59,7 @@ def render_section(index: Index) -> str:
     context = {
         "origin": _origin(index, levels),
         "files": _files(index, passed),
-        "agreement": [_agreement_row(job) for job in passed],
+        "agreement": agreement(passed),
         "making": [_making_row(job) for job in passed],
         "levels": {level: text for level, text in LEVELS.items() if level in levels},
         "passed": passed,
@@ -70,7 +72,14 @@ def render_section(index: Index) -> str:
         "index_file": INDEX_FILE,
     }
     body = environment().get_template("section.md.j2").render(context).strip()
-    return f"{BEGIN}\n{body}\n{END}"
+    # Text of others may hold our markers: they would begin or end the section for the next run.
+    harmless = body.replace(_MARKER, _MARKER.replace("-", "‐"))
+    return f"{BEGIN}\n{harmless}\n{END}"
+
+
+def agreement(passed: list[JobResult]) -> list[dict[str, str]]:
+    """Rows of the agreement table."""
+    return [_agreement_row(job) for job in passed]
 
 
 def _runtimes(index: Index) -> str:

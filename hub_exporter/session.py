@@ -11,14 +11,28 @@ from typing import Any
 
 import msgspec
 
+from hub_exporter import hub, wording
 from hub_exporter.catalogue import BACKENDS
-from hub_exporter.errors import ExitCode, HubExporterError
-from hub_exporter.plan import make_plan, unique_names
+from hub_exporter.errors import ExitCode, HubError, HubExporterError, UsageError
+from hub_exporter.plan import hub_target, make_plan, unique_names
+from hub_exporter.publish import needed_bytes
 from hub_exporter.recipe import load_recipe, requests
-from hub_exporter.records import Job, JobResult, ModelReport, ModelRequest, ModelRun, Plan, ResolvedModel
+from hub_exporter.records import (
+    Job,
+    JobResult,
+    ModelReport,
+    ModelRequest,
+    ModelRun,
+    Plan,
+    Publication,
+    PublishSettings,
+    ResolvedModel,
+)
 from hub_exporter.report import Report
 from hub_exporter.resolve import resolve
-from hub_exporter.run import run_model
+from hub_exporter.run import load_again, run_model
+from hub_exporter.targets import Wishes, target_of
+from hub_exporter.weights import fetch_weights, missing_weights
 
 
 @dataclass(frozen=True)
@@ -46,15 +60,15 @@ class Prepared:
     plan: Plan
     work: tuple[Work, ...]
     refused: tuple[Outcome, ...]
-    require: str
-    """`any` or `all`, from the recipe."""
+    publish: PublishSettings
+    """From the recipe."""
 
 
 @dataclass(frozen=True)
 class Options:
     """What the command line alone decides."""
 
-    require: str
+    wishes: Wishes
     verify: bool
     keep_work: bool
 
@@ -75,7 +89,7 @@ def prepare(
     asked = [request for request, _ in found]
     plan = make_plan(asked, models, recipe.runners if recipe else {}, only if found else None)
     work = tuple(_work(plan, request, model) for request, model in zip(asked, models, strict=True))
-    return Prepared(plan, work, tuple(refused), recipe.publish.require if recipe else "any")
+    return Prepared(plan, work, tuple(refused), recipe.publish if recipe else PublishSettings())
 
 
 def _refused(request: ModelRequest, error: HubExporterError) -> Outcome:
@@ -95,19 +109,35 @@ def _work(plan: Plan, request: ModelRequest, model: ResolvedModel) -> Work:
     return Work(model, jobs[0].target if jobs else request.settings.target, jobs, tuple(skipped))
 
 
-def export_model(report: Report, work: Work, options: Options) -> Outcome:
-    """Run the jobs of one model and write what passed. What stops it is reported."""
-    from hub_exporter import publish  # with the templates of the card, which a plan does not need
+def wishes(prepared: Prepared, require: str | None, create_pr: bool, dry_run: bool) -> Wishes:
+    """How to publish: the command line before the recipe. Raises UsageError for a pull request to a folder."""
+    folders = [work.target for work in prepared.work if work.jobs and hub_target(work.target) is None]
+    if create_pr and folders:
+        raise UsageError(
+            f"--create-pr: `{folders[0]}` is a folder", hint="Name a repository of the Hub with `--to namespace/name`"
+        )
+    return Wishes(
+        require=require or prepared.publish.require,
+        create_pr=create_pr or prepared.publish.mode == "pull-request",
+        dry_run=dry_run,
+    )
 
-    results, written, stopped = work.skipped, False, None
+
+def export_model(report: Report, work: Work, options: Options) -> Outcome:
+    """Run the jobs of one model and publish what passed. What stops it is reported."""
+    results, publication, stopped = work.skipped, None, None
     try:
         if work.jobs:
-            _check_target(work)
+            target = target_of(work.target, options.wishes)
+            needed = needed_bytes(work.model, len(work.jobs))
+            target.prepare(work.model, needed, [BACKENDS[job.backend].folder for job in work.jobs])
             report.begin(work.model, work.jobs, work.target)
-            with publish.open_work(Path(work.target), keep=options.keep_work) as folder:
+            with target.open_work(keep=options.keep_work) as folder:
                 run = _run(report, work, folder, options)
                 results = (*run.results, *work.skipped)
-                written = publish.write_folder(Path(work.target), run, require=options.require)
+                publication = target.publish(run)
+                if publication and publication.commit and not publication.unchanged:
+                    _load_published(work, run, publication, folder)
     except HubExporterError as error:
         report.error(error, work.model.source)
         stopped = error
@@ -115,23 +145,33 @@ def export_model(report: Report, work: Work, options: Options) -> Outcome:
         source=work.model.source,
         target=work.target,
         results=results,
-        written=written,
+        written=publication is not None and not (publication.dry_run or publication.unchanged),
         error=str(stopped) if stopped else None,
+        publication=publication,
     )
     return Outcome(made, stopped)
 
 
-def _check_target(work: Work) -> None:
-    from hub_exporter import publish
-
-    needed = publish.needed_bytes(work.model, len(work.jobs))
-    folders = [BACKENDS[job.backend].folder for job in work.jobs]
-    publish.prepare_target(Path(work.target), work.model, needed, folders)
+def _load_published(work: Work, run: ModelRun, made: Publication, folder: Path) -> None:
+    """Load what is on the Hub now from a new cache, as its first user will. Raises HubError."""
+    assert made.commit is not None
+    paths = [artifact.path for result in run.results for artifact in result.artifacts]
+    place = hub.fresh_copy(made.target, made.commit, paths, folder / "cache")
+    problem = load_again(work.jobs, run.results, place, folder)
+    if problem:
+        raise HubError(
+            f"`{made.target}` at `{made.commit}` is whole, and does not load from the Hub's cache: {problem}",
+            hint="Report this: it is a bug; the revision before it is in the history, as it was",
+        )
 
 
 def _run(report: Report, work: Work, folder: Path, options: Options) -> ModelRun:
     if options.keep_work:
         report.line(f"{work.model.source}: the working folder is {folder}")
+    absent = missing_weights(work.model)
+    if absent:
+        report.line(f"{work.model.source}: fetching {wording.size(absent)} of weights")
+        fetch_weights(work.model)
     with report.progress([work.model.name, *(job.name for job in work.jobs)]) as progress:
         run = run_model(work.model, work.jobs, folder, progress.event, options.verify)
     return run if options.keep_work else msgspec.structs.replace(run, results=_with_logs_kept(run.results))

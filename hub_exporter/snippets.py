@@ -100,16 +100,21 @@ def _has_example(index: Index, result: JobResult, export: ExportOutcome) -> bool
     others = [port for port in export.components[0].inputs if port.name not in known and port.name != "cache_position"]
     return (
         f"snippets/{result.backend}-{export.layout}.py.j2" in environment().list_templates()
-        and {"tokenizer.json", "config.json"} <= {artifact.path for artifact in index.side_files}
+        and {"tokenizer.json", "config.json"} <= _side_files(index)
         and (not others or export.layout == "decoder")
         and all(_CACHE_PORT.fullmatch(port.name) and len(port.shape) == 4 for port in others)
         and len(_cache_sizes(export.components[0])) <= 1
     )
 
 
+def _side_files(index: Index) -> set[str]:
+    """What lies beside the exported files: carried along, or there already in the model's own repository."""
+    return {artifact.path for artifact in index.side_files} or set(index.source.side_files)
+
+
 def _context(index: Index, result: JobResult, export: ExportOutcome) -> dict[str, Any]:
     model, component = index.source, export.components[0]
-    carried = {artifact.path for artifact in index.side_files}
+    carried = _side_files(index)
     names = [port.name for port in component.inputs]
     step_values = STEP_VALUES.get(export.layout, {})
     arrays = {port.name: _array(port) for port in component.inputs if port.name in ENCODING_FIELDS}

@@ -92,7 +92,17 @@ def _verify(request: StageRequest, say: Say) -> StageAnswer:
     )
 
 
-_STAGES = {"sample": _sample, "reference": _reference, "export": _export, "verify": _verify}
+def _load(request: StageRequest, say: Say) -> StageAnswer:
+    """Whether the runtime finds all that it needs, wherever the files are now."""
+    from hub_exporter import backends
+
+    assert request.job is not None
+    assert request.outcome is not None
+    backends.get(request.job.backend).open_runner(Path(request.folder), request.outcome)
+    return StageAnswer()
+
+
+_STAGES = {"sample": _sample, "reference": _reference, "export": _export, "verify": _verify, "load": _load}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from hub_exporter.records import CaseResult, Verification
+from hub_exporter.records import CaseResult, Publication, Verification
+
+CHANGES = ("added", "changed", "unchanged", "deleted")
 
 _BIDI = dict.fromkeys([0x200E, 0x200F, 0x061C, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
 """Direction marks: they can make a line read differently from what it is."""
@@ -44,7 +46,7 @@ def code(text: str) -> str:
     line = one_line(text)
     if not line:
         return ""
-    return f"<code>{entities(line)}</code>" if re.search(r"[`|]", line) else f"`{line}`"
+    return f"<code>{entities(line)}</code>" if re.search(r"[`|]|<!--", line) else f"`{line}`"
 
 
 def prose(text: str) -> str:
@@ -99,6 +101,21 @@ def cosine(value: float) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 job`, `4 jobs`"""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def publication(made: Publication, target: str) -> str:
+    """What became of a target, in one line: `5 files, 1.2 MB, written to ./out (5 added)`."""
+    kinds = [(sum(change.kind == kind for change in made.files), kind) for kind in CHANGES]
+    counts = ", ".join(f"{count} {kind}" for count, kind in kinds if count)
+    if made.unchanged:
+        return f"unchanged, {target} has it already ({counts})"
+    kept = [change for change in made.files if change.kind != "deleted"]
+    what = f"{plural(len(kept), 'file')}, {size(sum(change.size for change in kept))}"
+    if made.dry_run:
+        return f"{what}, would be written to {target} ({counts})"
+    if made.pull_request is not None:
+        return f"{what}, proposed to {target} as pull request {made.pull_request} ({counts})"
+    return f"{what}, written to {target} ({counts})"
 
 
 def max_difference(verification: Verification) -> float | None:

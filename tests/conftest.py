@@ -26,6 +26,19 @@ CONFIG = {
 }
 
 
+LONGEST = ("real/test_smollm2", "engine/test_coverage", "real/test_minilm", "engine/test_command", "engine/")
+"""Files that take minutes, the longest first: what is started last ends last."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the long files first; the others keep their order."""
+
+    def rank(item: pytest.Item) -> int:
+        return next((rank for rank, name in enumerate(LONGEST) if name in item.nodeid), len(LONGEST))
+
+    items.sort(key=rank)
+
+
 @pytest.fixture
 def model_folder(tmp_path: Path) -> ModelFolder:
     """Makes folders that look like a model: a configuration, one tensor of weights, a tokenizer. Nothing runs them.

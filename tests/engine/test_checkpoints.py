@@ -17,7 +17,7 @@ from hub_exporter.errors import SourceError
 from hub_exporter.loading import load
 from hub_exporter.records import ResolvedModel
 
-pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("can-fail")]
+pytestmark = pytest.mark.engine
 
 Weights = dict[str, np.ndarray]
 LAYER = "model.layers.1.mlp.up_proj.weight"

@@ -20,7 +20,7 @@ from hub_exporter.card import metadata
 from hub_exporter.errors import ExitCode
 from hub_exporter.records import Index, ModelReport, from_json
 
-pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("command")]
+pytestmark = pytest.mark.engine
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / "examples" / "tiny-chat"
@@ -183,8 +183,9 @@ def test_a_stage_gets_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in secrets:
         monkeypatch.setenv(name, "hf_very_secret")
 
-    assert "hf_very_secret" not in run.environment(trusted=False).values()
-    assert run.environment(trusted=True)["HF_TOKEN"] == "hf_very_secret"
+    for online in (False, True):
+        assert "hf_very_secret" not in run.environment(online).values()
+    assert run.environment(online=False)["HF_HUB_OFFLINE"] == "1"
 
 
 @pytest.fixture
@@ -202,15 +203,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_is_said_and_nothing_is_left(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hub_exporter import publish, session
+    from hub_exporter import session
     from hub_exporter.report import Report
+    from hub_exporter.targets import Wishes
 
-    monkeypatch.setattr(publish, "needed_bytes", lambda model, jobs: 0)  # past the check that would have refused it
+    monkeypatch.setattr(session, "needed_bytes", lambda model, jobs: 0)  # past the check that would have refused it
     flags = {"--to": str(small_disk / "out"), "--dataset": str(ROWS), "--backends": "onnx"}
     report = Report(quiet=True)
     prepared = session.prepare(report, [str(TINY)], None, flags, None)
 
-    outcome = session.export_model(report, prepared.work[0], session.Options("any", verify=False, keep_work=False))
+    outcome = session.export_model(report, prepared.work[0], session.Options(Wishes(), verify=False, keep_work=False))
 
     assert session.exit_code([outcome]) == ExitCode.TARGET
     assert "disk is full" in str(outcome.error) or "disk" in str(outcome.error)

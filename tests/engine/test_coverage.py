@@ -25,10 +25,7 @@ def documented() -> dict[tuple[str, str], str]:
     return {(row[0], backend): cell for row in rows[2:] for backend, cell in zip(backends, row[2:], strict=True)}
 
 
-CELLS = [
-    pytest.param(kind, backend, cell, marks=pytest.mark.xdist_group(kind), id=f"{kind}-{backend}")
-    for (kind, backend), cell in documented().items()
-]
+CELLS = [pytest.param(kind, backend, cell, id=f"{kind}-{backend}") for (kind, backend), cell in documented().items()]
 
 
 def test_the_table_has_every_kind_of_the_zoo() -> None:

@@ -11,7 +11,7 @@ from pipeline import Subject
 from hub_exporter.errors import UsageError
 from hub_exporter.export import ExportError, hint_for, last_line
 
-pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("can-fail")]
+pytestmark = pytest.mark.engine
 
 
 def test_an_architecture_that_cannot_be_traced_fails_with_the_engines_last_line(

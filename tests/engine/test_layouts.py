@@ -16,7 +16,7 @@ from pipeline import Subject
 from hub_exporter.backends.dynamo import empty_cache
 from hub_exporter.records import ExportOutcome
 
-pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("layouts")]
+pytestmark = pytest.mark.engine
 
 Made = tuple[Subject, ExportOutcome, Path]
 

@@ -15,7 +15,7 @@ from pipeline import Subject
 
 from hub_exporter.records import ExportOutcome, Verification
 
-pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("can-fail")]
+pytestmark = pytest.mark.engine
 
 Damage = Callable[[onnx.ModelProto], None]
 

@@ -98,9 +98,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def hub(served: str, tmp_path: Path) -> Iterator[Hub]:
+def hub(served: str, tmp_path: Path) -> Hub:
     """The module's Hub without faults and with an empty log; the repositories of earlier tests stay."""
     hub = Hub(served, tmp_path / "home")
     hub.heal()
     hub.forget()
-    yield hub
+    return hub

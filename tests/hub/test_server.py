@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 SETUP = """
+import pathlib
 from huggingface_hub import HfApi, CommitOperationAdd, CommitOperationDelete, CommitOperationCopy
 from huggingface_hub.errors import *
 api = HfApi()
@@ -77,7 +78,8 @@ conflict = error(commit, "org/parents", {"a": "3"}, parent_commit=first)
 missing = error(api.create_commit, "org/parents", [add("c", "1"), CommitOperationDelete("nothing")], commit_message="x")
 outside = error(commit, "org/parents", {"../x": "3"})
 api.create_commit("org/parents", [CommitOperationDelete("b")], commit_message="delete")
-tell([conflict, missing, outside, api.list_repo_files("org/parents"), api.list_repo_files("org/parents", revision=first)])
+old = api.list_repo_files("org/parents", revision=first)
+tell([conflict, missing, outside, api.list_repo_files("org/parents"), old])
 """,
     )
 
@@ -100,13 +102,16 @@ before = api.list_repo_files("org/prs")
 details = api.get_discussion_details("org/prs", 1)
 api.edit_discussion_comment("org/prs", 1, details.events[0].id, "new text")
 api.comment_discussion("org/prs", 1, "hello")
-listed = [[d.num, d.title, d.status, d.author] for d in api.get_repo_discussions("org/prs", discussion_type="pull_request", discussion_status="open", author="alice")]
+found = api.get_repo_discussions("org/prs", discussion_type="pull_request", discussion_status="open", author="alice")
+listed = [[d.num, d.title, d.status, d.author] for d in found]
 unmergeable = error(api.merge_pull_request, "org/prs", draft.num)
 api.change_discussion_status("org/prs", draft.num, "closed")
 api.merge_pull_request("org/prs", 1)
 after = api.get_discussion_details("org/prs", 1)
-tell([pr.pr_num, pr.pr_revision, before, api.list_repo_files("org/prs", revision="refs/pr/1"), details.events[0].content,
-      after.events[0].content, listed, unmergeable, after.status, api.list_repo_files("org/prs")])
+proposed = api.list_repo_files("org/prs", revision="refs/pr/1")
+texts = [details.events[0].content, after.events[0].content]
+merged = api.list_repo_files("org/prs")
+tell([pr.pr_num, pr.pr_revision, before, proposed, *texts, listed, unmergeable, after.status, merged])
 """,
     )
 
@@ -143,22 +148,28 @@ tell([hashlib.sha256(open(path, "rb").read()).hexdigest() == hashlib.sha256(data
 
 
 def test_what_was_announced_is_checked(hub):
-    assert client(
-        hub,
-        """
+    assert (
+        client(
+            hub,
+            """
 api.create_repo("org/liar")
 lie = add("w.bin", bytes(1000))
 lie.upload_info.sha256 = bytes(32)
 tell(error(api.create_commit, "org/liar", [lie], commit_message="x"))
 """,
-    )[0] != "no error"
+        )[0]
+        != "no error"
+    )
 
 
 @pytest.mark.parametrize(
     ("token", "expected"),
     [
         (None, [["RepositoryNotFoundError", 401], ["RepositoryNotFoundError", 401], ["GatedRepoError", 401], 401]),
-        ("hf_carol", [["RepositoryNotFoundError", 404], ["RepositoryNotFoundError", 404], ["GatedRepoError", 403], 403]),
+        (
+            "hf_carol",
+            [["RepositoryNotFoundError", 404], ["RepositoryNotFoundError", 404], ["GatedRepoError", 403], 403],
+        ),
         ("hf_alice_read", [["RepositoryNotFoundError", 404], ["no error", "None"], ["no error", ""], 403]),
     ],
 )
@@ -191,9 +202,7 @@ def test_trusted_publishing(hub):
     client(hub, 'api.create_repo("org/trusted"); api.create_repo("org/other")')
     script = 'tell([error(api.auth_check, "org/trusted", write=True), error(api.auth_check, "org/other", write=True)])'
 
-    trusted, other = client(
-        hub, script, token=None, HF_OIDC_RESOURCE="org/trusted", HF_OIDC_ID_TOKEN="id-of-workflow"
-    )
+    trusted, other = client(hub, script, token=None, HF_OIDC_RESOURCE="org/trusted", HF_OIDC_ID_TOKEN="id-of-workflow")
 
     assert (trusted, other) == (["no error", "None"], ["HfHubHTTPError", 403])
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from hub_exporter.card import merge_card, metadata, render_card
+from hub_exporter.card import merge_card, metadata, render_card, render_pull_request
 from hub_exporter.section import BEGIN, END, render_section
 from hub_exporter.snippets import environment
 from hub_exporter.wording import one_line
@@ -252,3 +252,44 @@ def test_a_card_without_metadata_gets_some():
 
     assert front_matter(merged)["license"] == "apache-2.0"
     assert "# Mine\n" in merged
+
+
+@pytest.mark.parametrize("line", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Before\n\n\nafter.  \n",
+        "No line end",
+        "",
+        f"A stray {BEGIN} of somebody who wrote about it\n",
+        f"A stray {END}\n",
+        f"{END} the wrong way round {BEGIN}\n",
+    ],
+)
+def test_every_byte_around_our_section_stays_however_often_it_is_renewed(text, line):
+    theirs = text.replace("\n", line)
+    once = merge_card(f"---{line}license: mit{line}---{line}{theirs}", made_up.index())
+    more = merge_card(once + f"Theirs.{line}", made_up.index(jobs=(made_up.passed("onnx"),)))
+    again = merge_card(more, made_up.index(jobs=(made_up.passed("onnx"),)))
+
+    section = render_section(made_up.index(jobs=(made_up.passed("onnx"),))).replace("\n", line)
+    before, _, after = more.partition(section)
+    assert before.endswith(theirs) or before.rstrip("\r\n").endswith(theirs.rstrip("\r\n"))
+    assert theirs in before
+    assert after.endswith(f"Theirs.{line}")
+    assert again == more
+
+
+def test_the_models_own_card_names_no_base_model():
+    assert "base_model" in metadata(made_up.index())
+    assert not {"base_model", "base_model_relation"} & metadata(made_up.index(), own=True).keys()
+
+
+def test_a_pull_request_tells_how_to_load_it_and_how_well_it_agrees():
+    text = render_pull_request(made_up.index(), "org/model", 7)
+
+    assert 'revision="refs/pr/7"' in text
+    assert '"org/model",' in text
+    assert "| `all-MiniLM-L6-v2.onnx.fp32` | parity |" in text
+    assert made_up.COMMIT in text
+    assert "number of this pull request" in render_pull_request(made_up.index(), "org/model", None)

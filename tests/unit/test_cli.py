@@ -15,7 +15,8 @@ import pytest
 from hub_exporter import __version__, session
 from hub_exporter.cli import app
 from hub_exporter.errors import DatasetError, ExitCode, SourceError
-from hub_exporter.records import Event, ModelReport, Plan
+from hub_exporter.records import Event, ModelReport, Plan, PublishSettings
+from hub_exporter.targets import Wishes
 
 pytestmark = pytest.mark.usefixtures("_sigterm")
 
@@ -86,7 +87,7 @@ def test_everything_passed(outcomes, tmp_path, capsys):
 
     out, err = capsys.readouterr()
     assert out == ""
-    assert "./model: 5 files" in err
+    assert "./model: 11 files" in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
 
@@ -261,3 +262,25 @@ def test_help_and_plan_never_import_what_is_heavy(arguments):
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
 
     assert shown.stdout.splitlines()[-2:] == ["code 0", "[]"], shown.stderr
+
+
+# ── Publishing ──
+
+
+def test_how_to_publish_is_said_by_the_command_line_before_the_recipe():
+    settings = PublishSettings(mode="pull-request", require="all")
+    prepared = session.Prepared(Plan(jobs=()), (), (), settings)
+    plain = session.Prepared(Plan(jobs=()), (), (), PublishSettings())
+
+    assert session.wishes(prepared, None, create_pr=False, dry_run=False) == Wishes("all", create_pr=True)
+    assert session.wishes(prepared, "any", create_pr=False, dry_run=True) == Wishes("any", create_pr=True, dry_run=True)
+    assert session.wishes(plain, None, create_pr=False, dry_run=False) == Wishes("any")
+
+
+def test_a_dry_run_to_a_folder_shows_the_files_and_writes_none(outcomes, tmp_path, capsys):
+    assert export("./model", "--backends", "onnx", "--to", "./out", "--dry-run") == ExitCode.OK
+
+    lines = [" ".join(line.split()) for line in capsys.readouterr().err.splitlines()]
+    assert any(line.startswith("onnx/model.onnx added ") for line in lines)
+    assert any("would be written to ./out (9 added)" in line for line in lines)
+    assert not (tmp_path / "out").exists()

@@ -16,14 +16,17 @@ PACKAGE = Path(hub_exporter.__file__).parent
 
 LAYERS = (
     {"hub_exporter", "errors", "records"},
-    {"catalogue", "compare", "files", "strict", "wording"},
+    {"catalogue", "compare", "files", "frontmatter", "standing", "strict", "wording"},
     {"capture", "checkpoint", "folder", "github", "metadata", "snippets", "tasks"},
     {"checks", "index", "loading", "progress", "schema", "section"},
     {"card", "flags", "reference", "report"},
-    {"graphs", "plan", "publish", "recipe"},
+    {"graphs", "plan", "recipe", "staging"},
+    {"publish"},
     {"backends", "hub"},
-    {"export", "resolve", "rows", "verify"},
-    {"run", "sample"},
+    {"weights"},
+    {"export", "hub_write", "remote", "resolve", "rows", "verify"},
+    {"push", "run", "sample"},
+    {"targets"},
     {"session", "stage"},
     {"cli"},
     {"__main__"},
@@ -35,7 +38,7 @@ ENGINE_HALF = {"backends", "export", "graphs", "loading", "reference", "stage", 
 
 HEAVY = ("datasets", "executorch", "huggingface_hub", "onnx", "onnxruntime", "openvino", "torch", "transformers")
 
-DOORS = {"huggingface_hub": {"hub"}, "datasets": {"rows"}}
+DOORS = {"huggingface_hub": {"hub", "hub_write"}, "datasets": {"rows"}}
 """Package of the outside world -> the modules that may import it, inside functions too."""
 
 

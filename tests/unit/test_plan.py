@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hub_exporter.errors import UsageError
-from hub_exporter.plan import make_plan, resolve_target, this_machine
+from hub_exporter.plan import hub_target, make_plan, this_machine
 from hub_exporter.recipe import requests
 from hub_exporter.records import ModelRequest, Plan, ResolvedModel, from_json, to_json
 from hub_exporter.tasks import TASKS
@@ -122,25 +122,35 @@ def test_models_that_share_a_target_get_folders_within() -> None:
     assert {job.target for job in plan("bert", to="./x").jobs} == {"./x"}
 
 
-@pytest.mark.parametrize("target", ["org/model", "org/model.v2", "a/b@main"])
-def test_hub_id_as_target_is_refused_with_the_way_out(target: str) -> None:
-    with pytest.raises(UsageError, match="publishing to the Hub is not available yet") as caught:
-        resolve_target(target)
+@pytest.mark.parametrize("target", ["org/model", "org/model.v2"])
+def test_hub_id_as_target_is_a_repository(target: str) -> None:
+    assert hub_target(target) == target
+    assert {job.target for job in plan("bert", to=target).jobs} == {target}
 
-    assert "`./out`" in str(caught.value.hint)
-    assert f"`./{target}`" in str(caught.value.hint)
+
+def test_revision_of_a_target_is_refused() -> None:
+    with pytest.raises(UsageError, match="names a revision") as caught:
+        plan("bert", to="a/b@main")
+
+    assert "--create-pr" in str(caught.value.hint)
+
+
+def test_models_cannot_share_a_repository() -> None:
+    with pytest.raises(UsageError, match="cannot share the repository `org/model`"):
+        plan("bert", "gpt", to="org/model")
 
 
 @pytest.mark.parametrize("target", ["./out", "../out", "/tmp/out", "out", "a/b/c", "./org/model"])
 def test_folder_as_target_stays_as_it_was_written(target: str) -> None:
-    assert resolve_target(target) == target
+    assert hub_target(target) is None
+    assert {job.target for job in plan("bert", to=target).jobs} == {target}
 
 
 def test_existing_folder_as_target_is_no_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "org" / "model").mkdir(parents=True)
 
-    assert resolve_target("org/model") == "org/model"
+    assert hub_target("org/model") is None
 
 
 def test_plan_goes_to_json_and_back() -> None:

@@ -14,7 +14,7 @@ import pytest
 from hub_exporter import folder, publish
 from hub_exporter.card import render_card
 from hub_exporter.errors import HubExporterError, TargetError
-from hub_exporter.records import INDEX_FILE, Index, from_json, to_json
+from hub_exporter.records import INDEX_FILE, Index, SourceFile, from_json, to_json
 from hub_exporter.section import BEGIN, END
 
 
@@ -176,7 +176,32 @@ def test_a_file_that_is_not_the_verified_one_is_refused(tmp_path, target):
     assert not target.exists()
 
 
+def test_a_dry_run_says_what_would_change_and_changes_nothing(tmp_path, target):
+    made = publish.write_folder(target, made_up.run(tmp_path, (made_up.passed("onnx"),)), dry_run=True)
+
+    assert {change.kind for change in made.files} == {"added"}
+    assert {change.path for change in made.files} >= {"README.md", INDEX_FILE, "config.json", "onnx/model.onnx"}
+    assert not target.exists()
+
+
 # ── An earlier export in the target ──
+
+
+def test_a_second_run_says_that_nothing_changed(tmp_path, target):
+    first = publish.write_folder(target, made_up.run(tmp_path, (made_up.passed("onnx"),)))
+    slower = made_up.passed("onnx", seconds=99.0, peak_memory=1)
+    second = publish.write_folder(target, made_up.run(tmp_path, (slower,)))
+
+    assert (first.unchanged, second.unchanged) == (False, True)
+
+
+def test_the_last_run_of_a_model_that_only_got_another_card_keeps_its_commit(tmp_path, target):
+    files = (SourceFile(path="model.safetensors", size=1, sha256="ab"),)
+    export(tmp_path, target, model=made_up.encoder(files=files))
+    export(tmp_path, target, made_up.passed("openvino"), model=made_up.encoder(files=files, commit="other"))
+
+    assert index_of(target).source.commit == made_up.COMMIT
+    assert {job.backend for job in index_of(target).jobs} == {"onnx", "openvino"}
 
 
 def test_the_same_run_again_changes_no_byte(tmp_path, target):

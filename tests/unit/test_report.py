@@ -17,7 +17,7 @@ from rich.console import Console
 from hub_exporter import github
 from hub_exporter.errors import SourceError
 from hub_exporter.progress import LiveProgress
-from hub_exporter.records import Event, ModelReport, Plan, Skip
+from hub_exporter.records import Change, Event, ModelReport, Plan, Publication, Skip
 from hub_exporter.report import Report
 
 JOBS = ["all-MiniLM-L6-v2.onnx.fp32", "all-MiniLM-L6-v2.dynamo.fp32"]
@@ -26,7 +26,10 @@ ON_GITHUB = {"GITHUB_ACTIONS": "true"}
 
 
 def model_report(*results, written: bool = True) -> ModelReport:
-    return ModelReport(source="org/model", target="./out", results=results, written=written)
+    artifacts = [artifact for result in results for artifact in result.artifacts]
+    files = tuple(Change(path=artifact.path, size=artifact.size, kind="added") for artifact in artifacts)
+    made = Publication(target="./out", files=files) if written else None
+    return ModelReport(source="org/model", target="./out", results=results, written=written, publication=made)
 
 
 def events(job: str, status: str = "passed") -> list[Event]:
@@ -142,7 +145,11 @@ def test_the_final_table_has_the_figures_and_the_reasons_follow(capsys):
     assert "job outcome level size agreement time" in lines
     assert "all-MiniLM-L6-v2.onnx.fp32 passed parity 399 B max diff 2.4e-07 41 s" in lines
     start = lines.index("all-MiniLM-L6-v2.dynamo.fp32 failed: The export stage crashed")
-    assert lines[start + 1 :] == ["hint: Try again", "log: /tmp/x.log", "org/model: 3 files, 399 B, written to ./out"]
+    assert lines[start + 1 :] == [
+        "hint: Try again",
+        "log: /tmp/x.log",
+        "org/model: 3 files, 399 B, written to ./out (3 added)",
+    ]
 
 
 def test_a_long_name_is_never_cut_in_a_log(capsys):

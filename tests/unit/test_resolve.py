@@ -156,7 +156,8 @@ def on_the_hub(monkeypatch: pytest.MonkeyPatch, folder: Path, *unfetched: str) -
     """Puts a folder in the place of what the Hub would send; the calls are noted."""
     calls = []
 
-    def fetch(repo: str, revision: str | None, *, code: bool) -> Snapshot:
+    def fetch(repo: str, revision: str | None, *, code: bool, weights: bool) -> Snapshot:
+        assert not weights
         calls.append((repo, revision, code))
         return Snapshot(repo, revision, "c0ffee", folder, (*listing(folder), *unfetched))
 
@@ -179,6 +180,18 @@ def test_weights_that_were_not_fetched_are_named(model_folder: ModelFolder, monk
     on_the_hub(monkeypatch, model_folder(**{"model.safetensors": None}), "pytorch_model.bin")
 
     assert "pickle" in str(refusal("org/model"))
+
+
+def test_code_of_a_repository_needs_the_commit_that_was_read(
+    model_folder: ModelFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_the_hub(monkeypatch, model_folder(config={"auto_map": {"AutoModel": "modeling.Foo"}}))
+
+    for source in ("org/code", "org/code@main", "org/code@v1"):
+        with pytest.raises(SourceError, match="may bring other code tomorrow") as caught:
+            resolved(source, trust_remote_code=True)
+        assert "`org/code@c0ffee`" in str(caught.value.hint)
+    assert resolved("org/code@" + "ab" * 20, trust_remote_code=True).remote_code
 
 
 # ── Refusals ──────────────────────────────────────────────────────────────────────────────────────────────────────

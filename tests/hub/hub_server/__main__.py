@@ -23,7 +23,7 @@ def main() -> None:
     chosen = parser.parse_args()
     data = chosen.data or Path(tempfile.mkdtemp(prefix="hub-"))
     listener = socket.create_server(("127.0.0.1", chosen.port))
-    print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)  # noqa: T201 - whoever started it reads this
     app = Outside(Application(Store(data)))
     server = uvicorn.Server(uvicorn.Config(app, log_level=os.environ.get("HUB_LOG", "error"), lifespan="off"))
     server.run(sockets=[listener])

@@ -1,9 +1,9 @@
 """Around the application: a log of every request, and failures on demand.
 
-A rule is JSON: `path` (a regular expression), and what makes it narrower: `method`, `skip` (let that many pass first),
-`count` (how often it acts, default 1; null for always). What it does: `status` with `headers` instead of an answer,
-`delay` in seconds, `cut` (the connection, after so many bytes of the answer), or `lost` (the request is carried out,
-and the connection cut before any answer).
+A rule is JSON: `path` (a regular expression), and what makes it narrower: `method`, `except` (requests with the token
+of this name), `skip` (let that many pass first), `count` (how often it acts, default 1; null for always). What it does:
+`status` with `headers` instead of an answer, `delay` in seconds, `cut` (the connection, after so many bytes of the
+answer), or `lost` (the request is carried out, and the connection cut before any answer).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Outside:
             return await self._manage(path, scope["method"], receive, send)
         entry = _entry(scope, path)
         self._log.append(entry)
-        rule = self._matching(scope["method"], entry["path"])
+        rule = self._matching(entry)
         if rule is None:
             return await self._app(scope, receive, _noted(send, entry))
         entry["fault"] = rule["path"]
@@ -50,9 +50,11 @@ class Outside:
             return await self._app(scope, receive, _cut(_noted(send, entry), send, rule["cut"]))
         return await self._app(scope, receive, _noted(send, entry))
 
-    def _matching(self, method: str, path: str) -> dict[str, Any] | None:
+    def _matching(self, entry: dict[str, Any]) -> dict[str, Any] | None:
         for rule in self._rules:
-            if not re.search(rule["path"], path) or rule.get("method", method) != method:
+            if not re.search(rule["path"], entry["path"]) or rule.get("method", entry["method"]) != entry["method"]:
+                continue
+            if rule.get("except") and rule["except"] == entry["credential"]:
                 continue
             if rule.get("skip", 0) > 0:
                 rule["skip"] -= 1

@@ -9,6 +9,7 @@ import yaml
 from starlette.responses import JSONResponse, Response
 
 from hub_server import tokens
+from hub_server.repos import read_card
 from hub_server.routing import Call, Refusal, ok, route
 
 
@@ -86,10 +87,8 @@ async def settings(call: Call) -> Response:
 @route("POST", "/api/validate-yaml")
 async def validate_yaml(call: Call) -> Response:
     """What the Hub checks of a card's metadata, as far as it is known."""
-    content = (await call.json())["content"]
-    parts = content.split("---")
     try:
-        values = yaml.safe_load(parts[1]) if content.lstrip().startswith("---") and len(parts) > 2 else {}
+        values = read_card((await call.json())["content"])
     except yaml.YAMLError as error:
         return JSONResponse({"errors": [{"message": f"invalid YAML: {error}"}], "warnings": []}, 400)
     errors = [] if isinstance(values, dict) else [{"message": "metadata is not a mapping"}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Any
 
 import yaml
@@ -48,13 +49,18 @@ def _info(repo: Repo, sha: str, *, blobs: bool) -> dict[str, Any]:
     }
 
 
+def read_card(text: str) -> Any:
+    """The metadata of a README.md, found as the client finds it. Raises yaml.YAMLError."""
+    found = re.match(r"^(\s*---[\r\n]+)([\S\s]*?)([\r\n]+---(\r\n|\n|$))", text)
+    return yaml.safe_load(found[2]) if found else {}
+
+
 def _card(repo: Repo, files: dict[str, Entry]) -> dict[str, Any]:
     if "README.md" not in files:
         return {}
-    text = repo.store.content(files["README.md"]).read_bytes().decode("utf-8", "replace")
     try:
-        values = yaml.safe_load(text.split("---")[1]) if text.startswith("---") else {}
-    except (yaml.YAMLError, IndexError):
+        values = read_card(repo.store.content(files["README.md"]).read_bytes().decode("utf-8", "replace"))
+    except yaml.YAMLError:
         return {}
     return values if isinstance(values, dict) else {}
 
@@ -100,7 +106,12 @@ def _tree_entry(path: str, entry: Entry) -> dict[str, Any]:
 
 
 def _folder_entry(repo: Repo, path: str) -> dict[str, Any]:
-    return {"type": "directory", "path": path, "oid": hashlib.sha1(f"{repo.name}{path}".encode()).hexdigest(), "size": 0}
+    return {
+        "type": "directory",
+        "path": path,
+        "oid": hashlib.sha1(f"{repo.name}{path}".encode()).hexdigest(),
+        "size": 0,
+    }
 
 
 @route("POST", "{repo}/paths-info/{rev}")

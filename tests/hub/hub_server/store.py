@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -31,7 +30,7 @@ def write_json(path: Path, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text(json.dumps(value))
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 class Store:

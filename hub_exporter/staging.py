@@ -1,0 +1,187 @@
+"""A finished run and what a target holds -> what it is to hold, and what changes by that. Nothing is written here.
+
+The same for a folder and for a repository: files that hub-exporter did not write are never changed and never deleted,
+but for the marked section of a README.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from hub_exporter import folder
+from hub_exporter.card import OURS, TAGS, merge_card, render_card
+from hub_exporter.errors import HubExporterError, TargetError
+from hub_exporter.index import listed, make_index
+from hub_exporter.records import INDEX_FILE, Artifact, Change, Index, ModelRun, ResolvedModel, to_json
+from hub_exporter.standing import Standing
+
+CARD = "README.md"
+
+PROGRAMS = ("export.json", "model.onnx", "openvino_model.xml", "model.pte", "model.pt2")
+"""Names that a backend gives its files in any case: somebody else's are found before the work begins."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a target is to hold of ours."""
+
+    index: Index
+    made: Mapping[str, Path]
+    """Files of this run, by their path in the target."""
+    carried: Mapping[str, Path]
+    """Side files of the model, by their path in the target: they lie in the model's folder and are to stay there."""
+    card: bytes
+    artifacts: Mapping[str, Artifact]
+    """Sizes and digests of all of them, card and index included."""
+    stale: tuple[str, ...]
+    """Files of an earlier run that are not wanted any more."""
+
+    def local(self, path: str) -> Path | None:
+        """Where a file of this run or of the model is on this machine."""
+        return self.made.get(path) or self.carried.get(path)
+
+    def written(self) -> dict[str, bytes]:
+        """The two files that exist nowhere yet."""
+        return {CARD: self.card, INDEX_FILE: to_json(self.index)}
+
+
+def worth_writing(run: ModelRun, require: str) -> bool:
+    """Whether anything is to be written: something passed, and with `require="all"` nothing was lost."""
+    statuses = {result.status for result in run.results}
+    return "passed" in statuses and not (require == "all" and statuses & {"mismatch", "failed"})
+
+
+def content_of(run: ModelRun, target: Standing, previous: Index | None, *, own: bool = False) -> Content:
+    """What `target` is to hold after this run. `own`: it is the model's own repository, where its side files are.
+
+    Raises TargetError for somebody else's file in the way, HubExporterError for a file that is not the verified one.
+    """
+    model = _without_our_tags(run.model) if own else run.model
+    run = msgspec.structs.replace(run, model=model)
+    side_files = () if own else side_files_of(model)
+    made = dict(_made(run))
+    planned = [*(artifact for artifact in _artifacts(run)), *side_files]
+    carried = {artifact.path: Path(model.folder) / artifact.path for artifact in side_files}
+    check_nothing_foreign(target, previous, planned, made | carried)
+    index = make_index(run, side_files, previous, target)
+    index, card = _with_card(index, target, previous, own)
+    artifacts = {artifact.path: artifact for artifact in [*planned, _of(CARD, card), _of(INDEX_FILE, to_json(index))]}
+    return Content(index, made, carried, card, artifacts, tuple(_stale(target, previous, index, model, own)))
+
+
+def changes(target: Standing, content: Content) -> tuple[Change, ...]:
+    """What putting `content` in place does to each file, in the order of their paths."""
+    found = [_change(target, content, artifact) for artifact in content.artifacts.values()]
+    gone = [Change(path=path, size=target.size(path), kind="deleted") for path in content.stale]
+    return tuple(sorted([*found, *gone], key=lambda change: change.path))
+
+
+def _change(target: Standing, content: Content, artifact: Artifact) -> Change:
+    if not target.has(artifact.path):
+        return Change(path=artifact.path, size=artifact.size, kind="added")
+    local = content.local(artifact.path)
+    same = (
+        target.holds(artifact, local)
+        if local or artifact.path not in (CARD, INDEX_FILE)
+        else target.read(artifact.path) == content.written()[artifact.path]
+    )
+    return Change(path=artifact.path, size=artifact.size, kind="unchanged" if same else "changed")
+
+
+# ── Whose files are they ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_same_model(target: Standing, previous: Index | None, model: ResolvedModel) -> None:
+    """Raise TargetError where the target holds exports of another model."""
+    if previous is not None and (previous.source.repo or previous.source.name) != (model.repo or model.name):
+        raise TargetError(
+            f"`{target.name}` holds exports of `{previous.source.repo or previous.source.name}`",
+            hint="Give each model a target of its own with `--to`",
+        )
+
+
+def check_nothing_foreign(
+    target: Standing, previous: Index | None, planned: Iterable[Artifact], local: Mapping[str, Path]
+) -> None:
+    """Raise TargetError for a file that would be replaced though somebody else wrote or changed it.
+
+    What the previous index lists is ours; its side files only as long as they are as we wrote them, for people edit
+    configurations. `local` is where the planned files are, as far as they exist yet.
+    """
+    ours = {artifact.path for job in previous.jobs for artifact in job.artifacts} if previous else set()
+    side_files = {artifact.path: artifact for artifact in previous.side_files} if previous else {}
+    for artifact in planned:
+        path = artifact.path
+        if not target.blocked(path) or (path in ours and target.has(path)) or target.holds(artifact, local.get(path)):
+            continue
+        if path not in side_files or not target.holds(side_files[path]):
+            raise TargetError(
+                f"{target.place(path)} is not from hub-exporter, or was changed since, and would be replaced",
+                hint=target.aside,
+            )
+
+
+def programs(folders: Iterable[str]) -> list[Artifact]:
+    """Files that the backends of these folders will write in any case; nobody knows their content yet."""
+    return [Artifact(path=f"{name}/{file}", size=-1, sha256="") for name in folders for file in PROGRAMS]
+
+
+def side_files_of(model: ResolvedModel) -> tuple[Artifact, ...]:
+    """The files that come along with a model."""
+    return tuple(folder.artifact(Path(model.folder), folder.inside(path)) for path in model.side_files)
+
+
+def _stale(target: Standing, previous: Index | None, index: Index, model: ResolvedModel, own: bool) -> Iterator[str]:
+    """Files that we wrote earlier, that are still as we wrote them, and that this index does not have.
+
+    In the model's own folder or repository the side files were there first.
+    """
+    current = {artifact.path for artifact in listed(index)} | {CARD, INDEX_FILE}
+    if own or str(folder.real(Path(model.folder))) == target.name:
+        current |= {artifact.path for artifact in previous.side_files} if previous else set()
+    for artifact in listed(previous):
+        if artifact.path not in current and target.holds(artifact):
+            yield artifact.path
+
+
+# ── What it is to hold ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _artifacts(run: ModelRun) -> Iterator[Artifact]:
+    for result in run.results:
+        yield from result.artifacts if result.status == "passed" else ()
+
+
+def _made(run: ModelRun) -> Iterator[tuple[str, Path]]:
+    for result in run.results:
+        for artifact in result.artifacts if result.status == "passed" else ():
+            source = Path(run.work) / result.job / folder.inside(artifact.path)
+            if not source.is_file() or source.stat().st_size != artifact.size:
+                raise HubExporterError(f"`{source}` is not the file that was verified", hint="Report this: it is a bug")
+            yield artifact.path, source
+
+
+def _with_card(index: Index, target: Standing, previous: Index | None, own: bool) -> tuple[Index, bytes]:
+    """The card, and the index that lists it only where all of it is ours."""
+    existing = target.read(CARD)
+    written = [artifact for artifact in (previous.side_files if previous else ()) if artifact.path == CARD]
+    if existing is not None and _of(CARD, existing) not in written:
+        text = existing.decode("utf-8", "surrogateescape")
+        return index, merge_card(text, index, own=own).encode("utf-8", "surrogateescape")
+    card = render_card(index, own=own).encode("utf-8")
+    return msgspec.structs.replace(index, side_files=(*index.side_files, _of(CARD, card))), card
+
+
+def _of(path: str, data: bytes) -> Artifact:
+    return Artifact(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+def _without_our_tags(model: ResolvedModel) -> ResolvedModel:
+    """In the model's own repository the card has our tags from the run before."""
+    ours = {*OURS, *TAGS.values()}
+    return msgspec.structs.replace(model, tags=tuple(tag for tag in model.tags if tag not in ours))
