@@ -29,7 +29,7 @@ from hub_exporter.records import (
 from hub_exporter.tasks import TASKS
 
 STEPS = 32
-"""Greedy tokens per prompt that are compared with `generate`."""
+"""Greedy tokens per prompt that are compared with `generate`; half its context of a model that holds fewer than 64."""
 PROMPT_LIMIT = 64
 """Tokens of a held-out prompt or row; the long case has more."""
 
@@ -41,10 +41,12 @@ def make(
     task = TASKS[model.task]
     loaded = load(model)
     side = padding_side(model)
-    limit = min((model.context_length or 512) - STEPS, PROMPT_LIMIT)
+    context = model.context_length or 512
+    steps = min(STEPS, context // 2)
+    limit = min(context - steps, PROMPT_LIMIT)
     longest = capture.capture_limit(loaded.model.config)
     captured = capture.capture_inputs(loaded.tokenizer, spec.capture, side, longest)
-    held_out = capture.held_out_cases(loaded.tokenizer, spec, captured, side, min(model.context_length or 512, 512))
+    held_out = capture.held_out_cases(loaded.tokenizer, spec, captured, side, min(context, 512))
     arrays: dict[str, np.ndarray] = {}
     say("run the eager model")
     cases = [
@@ -52,7 +54,7 @@ def make(
     ]
     decodes: list[ReferenceDecode] = []
     if task.layout != "encoder":
-        decodes = _decodes(loaded, task.layout, capture.prompts(loaded.tokenizer, spec, limit), arrays)
+        decodes = _decodes(loaded, task.layout, capture.prompts(loaded.tokenizer, spec, limit), steps, arrays)
     reference = Reference(
         layout=task.layout,
         metric=task.metric,
@@ -120,7 +122,7 @@ def _case(
 
 
 def _decodes(
-    loaded: Loaded, layout: str, prompts: list[capture.Inputs], arrays: dict[str, np.ndarray]
+    loaded: Loaded, layout: str, prompts: list[capture.Inputs], steps: int, arrays: dict[str, np.ndarray]
 ) -> list[ReferenceDecode]:
     """Every prompt alone, one of them again in two pieces, and all of them in one left-padded batch."""
     loops = {f"prompt {number}": prompt for number, prompt in enumerate(prompts, 1)}
@@ -128,7 +130,7 @@ def _decodes(
     loops[f"{len(prompts)} prompts, {side}-padded batch"] = capture.stack(loaded.tokenizer, prompts, side)
     decodes = []
     for name, prompt in loops.items():
-        _generate(loaded, name, prompt, arrays)
+        _generate(loaded, name, prompt, steps, arrays)
         batch, length = prompt["input_ids"].shape
         decodes.append(ReferenceDecode(name=name, batch=batch, chunks=(length,)))
     if layout == "decoder":
@@ -140,11 +142,11 @@ def _decodes(
     return decodes
 
 
-def _generate(loaded: Loaded, name: str, prompt: capture.Inputs, arrays: dict[str, np.ndarray]) -> None:
+def _generate(loaded: Loaded, name: str, prompt: capture.Inputs, steps: int, arrays: dict[str, np.ndarray]) -> None:
     config = generation_config(
         loaded.model,
-        max_new_tokens=STEPS,
-        min_new_tokens=STEPS,  # keeps on past an end-of-text token, so that there are tokens to compare
+        max_new_tokens=steps,
+        min_new_tokens=steps,  # keeps on past an end-of-text token, so that there are tokens to compare
         return_dict_in_generate=True,
         output_logits=True,
     )
@@ -152,5 +154,5 @@ def _generate(loaded: Loaded, name: str, prompt: capture.Inputs, arrays: dict[st
     with torch.no_grad():
         answer = loaded.model.generate(input_ids=ids, attention_mask=mask, generation_config=config)
     arrays[f"{name}/ids"], arrays[f"{name}/mask"] = prompt["input_ids"], prompt["attention_mask"]
-    arrays[f"{name}/tokens"] = answer.sequences[:, -STEPS:].numpy()
+    arrays[f"{name}/tokens"] = answer.sequences[:, -steps:].numpy()
     arrays[f"{name}/logits"] = torch.stack(answer.logits).float().numpy()
