@@ -11,13 +11,16 @@ import dataclasses
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hub_exporter.backends import Arrays, common
 from hub_exporter.errors import HubExporterError
 from hub_exporter.records import AxisBounds, Component, ExportOutcome, Port
+
+if TYPE_CHECKING:
+    from hub_exporter.graphs import Graph, Request
 
 FORMAT = "executorch"
 DEFAULTS: dict[str, Any] = {"backend": "xnnpack"}
@@ -26,7 +29,7 @@ DEFAULTS: dict[str, Any] = {"backend": "xnnpack"}
 # ── Writing ──
 
 
-def graphs(request: Any) -> Any:
+def graphs(request: Request) -> tuple[str, dict[str, Graph]]:
     """Batch 1 and bounded lengths. A decoder wraps the model with a static cache, as ExecuTorch's LLM runner drives
     it: `forward(input_ids[1, n], cache_position[n]) -> logits`; `generation: {cache: dynamic}` keeps it outside."""
     from hub_exporter import graphs as make
@@ -50,7 +53,7 @@ def _one_row(shapes: Any) -> Any:
     return shapes
 
 
-def has_static_cache(request: Any) -> bool:
+def has_static_cache(request: Request) -> bool:
     """Whether the program holds the cache: of a language model, unless it is recurrent or the recipe says otherwise."""
     from hub_exporter.graphs import is_recurrent
 
@@ -58,7 +61,7 @@ def has_static_cache(request: Any) -> bool:
     return request.layout == "decoder" and not dynamic and not is_recurrent(request)
 
 
-def _static_decoder(request: Any) -> Any:
+def _static_decoder(request: Request) -> Graph:
     import torch
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
 
@@ -77,7 +80,7 @@ def _static_decoder(request: Any) -> Any:
     return Graph(module, inputs, None if request.options.dynamic is False else shapes, strict=True)
 
 
-def _cache_outside(request: Any) -> Any:
+def _cache_outside(request: Request) -> tuple[str, dict[str, Graph]]:
     from hub_exporter.graphs import Graph, is_recurrent, shapes_for, standard
 
     if not is_recurrent(request):
@@ -89,12 +92,12 @@ def _cache_outside(request: Any) -> Any:
     return layout, {name: Graph(graph.module, graph.inputs, bounded[name]) for name, graph in parts.items()}
 
 
-def _longest_row(request: Any) -> Arrays:
+def _longest_row(request: Request) -> Arrays:
     return {name: value[-1:] for name, value in request.captured.items()}
 
 
 @contextlib.contextmanager
-def patched(request: Any) -> Iterator[None]:
+def patched(request: Request) -> Iterator[None]:
     """What the lowering does not do by itself, and the engine has no option for."""
     from executorch.backends.xnnpack.partition.config.generic_node_configs import GeluConfig
     from transformers.exporters import exporter_executorch as engine
@@ -122,7 +125,7 @@ def _exact_gelu_only(original: Any) -> Any:
     return check_constraints
 
 
-def runner_methods(request: Any) -> dict[str, Any]:
+def runner_methods(request: Request) -> dict[str, Any]:
     """The constant methods that ExecuTorch's LLM runner and optimum-executorch read from a language model."""
     from hub_exporter.graphs import max_length
     from hub_exporter.loading import generation_config
@@ -147,7 +150,7 @@ def runner_methods(request: Any) -> dict[str, Any]:
     return methods
 
 
-def restrictions(request: Any) -> list[str]:
+def restrictions(request: Request) -> list[str]:
     """Batch and length that the program was planned for."""
     from hub_exporter.graphs import DEFAULT_MAX_BATCH, is_recurrent, max_length
 
