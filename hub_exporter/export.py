@@ -145,6 +145,7 @@ def last_line(error: BaseException) -> str:
 
 
 HINTS = (
+    ("torch._dynamo", "torch cannot trace this architecture strictly; docs/coverage.md says what is known of it"),
     (
         "GuardOnDataDependentSymNode",
         "The model's forward depends on values of its input; see the table in docs/coverage.md",
@@ -161,7 +162,7 @@ HINTS = (
 
 def hint_for(error: BaseException) -> str:
     """What to do about an engine failure."""
-    text = f"{type(error).__name__} {error} {error.__cause__!r}"
+    text = f"{type(error).__module__}.{type(error).__name__} {error} {error.__cause__!r}"
     for sign, hint in HINTS:
         if sign in text:
             return hint
