@@ -145,7 +145,10 @@ def last_line(error: BaseException) -> str:
 
 
 HINTS = (
-    ("torch._dynamo", "torch cannot trace this architecture strictly; docs/coverage.md says what is known of it"),
+    (
+        "torch._dynamo.exc.Unsupported",
+        "torch cannot trace this architecture strictly; docs/coverage.md says what is known of it",
+    ),
     (
         "GuardOnDataDependentSymNode",
         "The model's forward depends on values of its input; see the table in docs/coverage.md",
