@@ -28,16 +28,10 @@ OWN_OPTIONS = {"attention", "multi_token_decode", "generation", "dynamic_shapes"
 """Options that decide what is traced; all others go to the engine under their own names."""
 
 RECORDED = (
-    "torch",
-    "transformers",
-    "onnx",
-    "onnxscript",
-    "onnx-ir",
-    "onnxruntime",
-    "openvino",
-    "executorch",
-    "torchao",
-)
+    "torch", "transformers", "onnx", "onnxscript", "onnx-ir", "onnxruntime", "openvino", "executorch", "torchao",
+    "tokenizers", "numpy",
+)  # fmt: skip
+"""Packages whose versions the index and the card name."""
 
 
 class ExportError(HubExporterError):
