@@ -15,6 +15,9 @@ import numpy as np
 from hub_exporter.errors import DatasetError
 from hub_exporter.records import CaptureSpec, Row
 
+USUAL = 8
+"""Tokens of a prompt that is preferred: both of its pieces have four, and some graphs take no fewer."""
+
 Inputs = dict[str, np.ndarray]
 Side = Literal["left", "right"]
 
@@ -100,7 +103,9 @@ def prompts(tokenizer: Any, spec: CaptureSpec, limit: int) -> list[Inputs]:
     """Three held-out prompts of different length, each a batch of one without padding."""
     encoded = [_encode(tokenizer, row, limit) for row in spec.held_out]
     by_length = {len(ids["input_ids"]): ids for ids in encoded if len(ids["input_ids"]) >= 3}
-    chosen = [by_length[length] for length in sorted(by_length)][:3]
+    lengths = sorted(by_length)
+    usual = [length for length in lengths if length >= USUAL]
+    chosen = [by_length[length] for length in (usual if len(usual) >= 3 else lengths)[:3]]
     if len(chosen) < 3:
         raise DatasetError(
             f"The held-out rows make {len(chosen)} prompts of different length, three are needed",

@@ -20,7 +20,7 @@ from hub_exporter import backends, capture
 from hub_exporter.errors import HubExporterError, UsageError
 from hub_exporter.graphs import Graph, Request
 from hub_exporter.loading import load
-from hub_exporter.records import CaptureSpec, EngineOptions, ExportOutcome, Job
+from hub_exporter.records import CaptureSpec, Component, EngineOptions, ExportOutcome, Job
 from hub_exporter.reference import padding_side
 from hub_exporter.tasks import TASKS
 
@@ -62,12 +62,17 @@ def export(job: Job, spec: CaptureSpec, folder: Path, say: Callable[[str], None]
     return ExportOutcome(
         components=tuple(written),
         layout=layout,
-        restrictions=tuple(backend.restrictions(request)),
+        restrictions=(*backend.restrictions(request), *_least(written)),
         notes=loaded.notes,
         versions=installed(),
         seconds=clock.seconds,
         options=_recorded_options(job.engine),
     )
+
+
+def _least(components: list[Component]) -> list[str]:
+    least = max(part.min_length for part in components)
+    return [f"at least {least} tokens of text"] if least > 1 else []
 
 
 def _copy_configs(source: Path, folder: Path) -> None:

@@ -300,6 +300,8 @@ class Component(Record, kw_only=True):
     """Relative to the backend's folder."""
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+    min_length: int = 1
+    """Tokens that a decoder's graph needs at least, text and cache together."""
     planned_memory: int | None = None
     """Bytes that ExecuTorch allocates before the first input."""
     delegated: float | None = None

@@ -88,17 +88,24 @@ def _measure(
     for decode in reference.decodes if outcome.options.get("dynamic") is not False else ():
         if decode.batch > (runner.max_batch or decode.batch) or (decode.batch > 1 and not runner.padded):
             continue
-        if len(decode.chunks) > 1 and not runner.multi_token:
+        if decode.chunks[0] < _min_length(outcome) or (len(decode.chunks) > 1 and not runner.multi_token):
             continue
         say(f"verify decoding {decode.name}")
         decodes.append(run_decode(runner, reference, decode, arrays))
     return cases, decodes
 
 
+def _min_length(outcome: ExportOutcome) -> int:
+    return max(part.min_length for part in outcome.components)
+
+
 def _fitting(cases: tuple[ReferenceCase, ...], outcome: ExportOutcome) -> Iterator[ReferenceCase]:
-    """All cases; of a graph whose axes were fixed on purpose only those of the captured shape."""
-    captured = cases[0]
+    """All cases that are not shorter than the graph says it takes; of a graph whose axes were fixed on purpose only
+    those of the captured shape."""
+    captured, least = cases[0], _min_length(outcome)
     for case in cases:
+        if case.length < least:
+            continue
         same = (case.batch, case.length) == (captured.batch, captured.length)
         if same or outcome.options.get("dynamic") is not False:
             yield case

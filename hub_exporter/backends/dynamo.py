@@ -19,9 +19,25 @@ def write(exported: Any, folder: Path, layout: str) -> list[Component]:
     """The engine's own files and manifest."""
     exported.save_pretrained(folder)
     return [
-        Component(name=name, file=f"{name}.pt2", inputs=_inputs(part.program), outputs=_outputs(part.program))
+        Component(
+            name=name,
+            file=f"{name}.pt2",
+            inputs=_inputs(part.program),
+            outputs=_outputs(part.program),
+            min_length=_min_length(part.program) if name == "model" else 1,
+        )
         for name, part in exported.components.items()
     ]
+
+
+def _min_length(program: Any) -> int:
+    """The trace takes no axis for shorter than 2, so that a cache and new text make 4 tokens at least; the program
+    refuses fewer. (A lone axis of 1 runs.)"""
+    masks = [node for node in program.graph.nodes if node.name == "attention_mask"]
+    symbols = [mask.meta["val"].shape[-1] for mask in masks if not isinstance(mask.meta["val"].shape[-1], int)]
+    bounds = [program.range_constraints.get(symbol.node.expr) for symbol in symbols]
+    least = max((int(bound.lower) for bound in bounds if bound is not None), default=1)
+    return least if least > 2 else 1
 
 
 def _inputs(program: Any) -> tuple[Port, ...]:
