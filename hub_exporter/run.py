@@ -4,6 +4,7 @@ per job. A crash, a kill or a timeout of one is a failed job with its reason, no
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -210,9 +211,14 @@ def _run(request: StageRequest, folder: Path, limit: float, say: Callable[[str],
 
     Only a stage that runs no model code may be `online`.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     request_file, answer_file, log = (folder / name for name in ("request.json", "answer.json", "log.txt"))
-    request_file.write_bytes(to_json(request))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        request_file.write_bytes(to_json(request))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise TargetError(DISK_FULL, hint=DISK_HINT) from error
     reader, writer = os.pipe()
     command = [sys.executable, "-m", "hub_exporter.stage", str(request_file), str(answer_file), str(writer)]
     with log.open("ab") as output:
@@ -285,8 +291,16 @@ def _death(stage: str, code: int, in_time: bool, limit: float, peak: int, log: P
             f"of the machine's {_memory() / 2**30:.1f} GiB",
             hint="Run this job alone on a machine with more memory, or set smaller bounds in `engine.dynamic_shapes`",
         )
+    if shutil.disk_usage(log.parent).free < FULL or "No space left on device" in _last_line(log):
+        return StageError(kind="TargetError", message=DISK_FULL, hint=DISK_HINT)
     how = f"crashed with {signal.Signals(-code).name}" if code < 0 else f"stopped with exit status {code}"
     return StageError(kind="HubExporterError", message=f"The {stage} stage {how}: {_last_line(log)}")
+
+
+DISK_FULL, DISK_HINT = "The disk is full", "Free some space, or export to another disk"
+
+FULL = 100_000
+"""Bytes of free disk that are none: a process that ran out of it could write neither its answer nor why."""
 
 
 def _memory() -> int:
