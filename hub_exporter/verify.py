@@ -21,6 +21,7 @@ from hub_exporter.records import (
     DecodeResult,
     ExportOutcome,
     Figure,
+    Level,
     Reference,
     ReferenceCase,
     ReferenceDecode,
@@ -57,9 +58,12 @@ def verify(
     cases, decodes = _measure(runner, reference, arrays, outcome, say)
     problem = _problem(cases, decodes)
     if problem:
-        return _verdict(runner, problem, False, cases, decodes, ())
+        return _verdict(runner, problem, "loaded", False, cases, decodes, ())
+    if reference.decodes and not decodes:
+        reason = f"{_shown(cases, decodes)}; a decode loop cannot be run with such graphs"
+        return _verdict(runner, reason, "loaded", True, cases, decodes, ())
     notes = _default_precision(module, folder, outcome, reference, arrays, say)
-    return _verdict(runner, _shown(cases, decodes), True, cases, decodes, notes)
+    return _verdict(runner, _shown(cases, decodes), "parity", True, cases, decodes, notes)
 
 
 def _unrunnable(outcome: ExportOutcome) -> str | None:
@@ -297,13 +301,14 @@ def _shown(cases: list[CaseResult], decodes: list[DecodeResult]) -> str:
 def _verdict(
     runner: Runner,
     reason: str,
+    level: Level,
     passed: bool,
     cases: list[CaseResult],
     decodes: list[DecodeResult],
     notes: tuple[str, ...],
 ) -> Verification:
     return Verification(
-        level="parity" if passed else "loaded",
+        level=level,
         reason=reason,
         passed=passed,
         runtime=runner.runtime,

@@ -137,6 +137,19 @@ def test_a_file_that_does_not_load_is_no_pass(decoder: tuple[Subject, ExportOutc
     assert "cannot load" in found.reason
 
 
+def test_without_a_decode_loop_a_language_model_is_not_at_parity(
+    decoder: tuple[Subject, ExportOutcome, Path],
+) -> None:
+    subject, outcome, files = decoder
+    demanding = [msgspec.structs.replace(part, min_length=50) for part in outcome.components]  # no prompt has as many
+    long_only = msgspec.structs.replace(outcome, components=tuple(demanding))
+
+    found = subject.verify("onnx", long_only, files)
+
+    assert (found.passed, found.level) == (True, "loaded")
+    assert "a decode loop cannot be run" in found.reason
+
+
 # ── Damages ──
 
 
