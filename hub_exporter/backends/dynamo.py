@@ -33,8 +33,9 @@ def write(exported: Any, folder: Path, layout: str) -> list[Component]:
 def _min_length(program: Any) -> int:
     """The trace takes no axis for shorter than 2, so that a cache and new text make 4 tokens at least; the program
     refuses fewer. (A lone axis of 1 runs.)"""
-    masks = [node for node in program.graph.nodes if node.name == "attention_mask"]
-    symbols = [mask.meta["val"].shape[-1] for mask in masks if not isinstance(mask.meta["val"].shape[-1], int)]
+    values = [node.meta["val"] for node in program.graph.nodes if node.name == "attention_mask"]
+    sizes = [value.shape[-1] for value in values if value is not None]  # a constant `None` has no axes
+    symbols = [size for size in sizes if not isinstance(size, int)]
     bounds = [program.range_constraints.get(symbol.node.expr) for symbol in symbols]
     least = max((int(bound.lower) for bound in bounds if bound is not None), default=1)
     return least if least > 2 else 1
