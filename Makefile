@@ -21,6 +21,9 @@ UV_TORCH_BACKEND ?= cpu
 export UV_TORCH_BACKEND
 endif
 
+# Every stage of a job is a process of its own: without bytecode each would compile torch and transformers again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-hub test lint format bench clean
 
