@@ -134,3 +134,13 @@ def any_takes(option: str, backends: Iterable[str]) -> bool:
 def takers(option: str) -> tuple[str, ...]:
     """Names of the backends that the field of `EngineOptions` is for."""
     return tuple(name for name, row in BACKENDS.items() if row.takes(option))
+
+
+def text_axes(name: str, has_cache: bool) -> tuple[str, ...]:
+    """Names of the two axes of a text input; none for any other. Beside a cache the mask covers past and new tokens."""
+    if name == "attention_mask" and has_cache:
+        return ("batch_size", "total_sequence_length")
+    if name in ("decoder_input_ids", "decoder_attention_mask"):
+        return ("batch_size", "decoder_sequence_length")
+    known = ("input_ids", "token_type_ids", "position_ids", "attention_mask")
+    return ("batch_size", "sequence_length") if name in known else ()

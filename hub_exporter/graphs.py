@@ -6,7 +6,6 @@ file. Axis names are shared between inputs, so that a reader of the graph sees o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from torch.utils import _pytree as pytree
 from transformers.exporters.exporter_dynamo import get_auto_dynamic_shapes, register_cache_pytrees_for_model
 from transformers.exporters.utils import decompose_for_generation
 
+from hub_exporter.catalogue import text_axes
 from hub_exporter.loading import Loaded, generation_config
 from hub_exporter.records import AxisBounds, EngineOptions
 from hub_exporter.reference import forward_inputs
@@ -27,16 +27,6 @@ DEFAULT_MAX_LENGTH = 2048
 
 DEFAULT_MAX_BATCH = 4
 """Rows that a bounded graph with its cache outside takes."""
-
-AXES: dict[str, tuple[str, str]] = {
-    "input_ids": ("batch_size", "sequence_length"),
-    "token_type_ids": ("batch_size", "sequence_length"),
-    "position_ids": ("batch_size", "sequence_length"),
-    "attention_mask": ("batch_size", "sequence_length"),
-    "decoder_input_ids": ("batch_size", "decoder_sequence_length"),
-    "decoder_attention_mask": ("batch_size", "decoder_sequence_length"),
-}
-"""Names of the two axes of every text input. Beside a cache, the mask's second axis is `total_sequence_length`."""
 
 ENGINE_FLAGS = ("use_cache", "return_dict", "output_attentions", "output_hidden_states", "return_loss")
 """Captured kwargs that the engine takes out of the inputs before it traces: they have no shape."""
@@ -148,12 +138,8 @@ def _shape_of(request: Request, name: str, value: Any, has_cache: bool, capped: 
     def dim(axis: str) -> Any:
         return _dim(request, axis, capped)
 
-    if isinstance(value, torch.Tensor) and name in AXES:
-        batch, length = AXES[name]
-        if has_cache and name == "attention_mask":
-            length = "total_sequence_length"
-        if value.dim() == 2:
-            return {0: dim(batch), 1: dim(length)}
+    if isinstance(value, torch.Tensor) and value.dim() == 2 and (axes := text_axes(name, has_cache)):
+        return {axis: dim(role) for axis, role in enumerate(axes)}
     if _is_cache(value):
         children, _ = pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)
         past = {0: dim("batch_size"), 2: dim("past_sequence_length")}
@@ -180,9 +166,3 @@ def _bounds(request: Request, axis: str) -> AxisBounds:
 
 def _is_cache(value: Any) -> bool:
     return type(value) in pytree.SUPPORTED_NODES and type(value).__name__.endswith("Cache")
-
-
-def unique_weight_bytes(module: torch.nn.Module) -> int:
-    """Bytes of the distinct parameters: tied ones count once."""
-    seen = {weight.data_ptr(): math.prod(weight.shape) * weight.element_size() for weight in module.parameters()}
-    return sum(seen.values())

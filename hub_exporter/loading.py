@@ -37,13 +37,16 @@ def load(model: ResolvedModel, variant: str = "fp32", attention: str | None = No
     transformers understood is not the one in the file.
     """
     notes: list[str] = []
+    written = json.loads((Path(model.folder) / "config.json").read_text("utf-8"))
+    config = AutoConfig.from_pretrained(model.folder, local_files_only=True, trust_remote_code=model.remote_code)
+    _check_rope(written, config)
     kwargs = {
-        "config": _config(model, notes),
+        "config": config,
         "dtype": DTYPES[variant],
         "local_files_only": True,
         "trust_remote_code": model.remote_code,
+        "attn_implementation": _attention(written, attention, notes),
     }
-    kwargs["attn_implementation"] = _attention(model, attention, notes)
     eager = _checked(model, kwargs, notes)
     eager.eval().requires_grad_(False)
     return Loaded(eager, load_tokenizer(model, notes), tuple(notes))
@@ -66,13 +69,6 @@ def load_tokenizer(model: ResolvedModel, notes: list[str]) -> Any:
     return tokenizer
 
 
-def _config(model: ResolvedModel, notes: list[str]) -> Any:
-    raw = json.loads((Path(model.folder) / "config.json").read_text("utf-8"))
-    config = AutoConfig.from_pretrained(model.folder, local_files_only=True, trust_remote_code=model.remote_code)
-    _check_rope(raw, config)
-    return config
-
-
 def _check_rope(raw: dict[str, Any], config: Any) -> None:
     """A rotary base that is dropped while reading the file gives a model that runs, and is wrong."""
     written = raw.get("rope_theta") or (raw.get("rope_parameters") or {}).get("rope_theta")
@@ -84,8 +80,7 @@ def _check_rope(raw: dict[str, Any], config: Any) -> None:
         )
 
 
-def _attention(model: ResolvedModel, asked: str | None, notes: list[str]) -> str | None:
-    raw = json.loads((Path(model.folder) / "config.json").read_text("utf-8"))
+def _attention(raw: dict[str, Any], asked: str | None, notes: list[str]) -> str:
     named = raw.get("attn_implementation") or raw.get("_attn_implementation")
     chosen = asked or "sdpa"
     if named and named not in ("sdpa", "eager"):

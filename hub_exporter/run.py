@@ -294,7 +294,11 @@ def _death(stage: str, code: int, in_time: bool, limit: float, peak: int, log: P
     if shutil.disk_usage(log.parent).free < FULL or "No space left on device" in _last_line(log):
         return StageError(kind="TargetError", message=DISK_FULL, hint=DISK_HINT)
     how = f"crashed with {signal.Signals(-code).name}" if code < 0 else f"stopped with exit status {code}"
-    return StageError(kind="HubExporterError", message=f"The {stage} stage {how}: {_last_line(log)}")
+    return StageError(
+        kind="HubExporterError",
+        message=f"The {stage} stage {how}: {_last_line(log)}",
+        hint="The log has all that it said; run this job alone with `--only` to see whether it happens again",
+    )
 
 
 DISK_FULL, DISK_HINT = "The disk is full", "Free some space, or export to another disk"

@@ -41,7 +41,8 @@ def answer_for(request: StageRequest, say: Say) -> StageAnswer:
     except Exception as error:  # noqa: BLE001 - whatever model code and toolchains raise must not be lost with the process
         traceback.print_exc()
         message = f"{type(error).__name__}: {error}"
-        return StageAnswer(error=_disk_full(error) or StageError(kind="HubExporterError", message=message))
+        hint = "The whole traceback is in the log; if it is not the model's own code, report it"
+        return StageAnswer(error=_disk_full(error) or StageError(kind="HubExporterError", message=message, hint=hint))
 
 
 def _disk_full(error: BaseException) -> StageError | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hub_exporter.backends import Arrays, common
+from hub_exporter.catalogue import text_axes
 from hub_exporter.records import Component, ExportOutcome, Port
 
 FORMAT = "onnx"
@@ -67,15 +68,6 @@ def rename_cache_ports(program: Any) -> bool:
     return renamed
 
 
-AXES = {
-    "input_ids": ("batch_size", "sequence_length"),
-    "token_type_ids": ("batch_size", "sequence_length"),
-    "position_ids": ("batch_size", "sequence_length"),
-    "decoder_input_ids": ("batch_size", "decoder_sequence_length"),
-    "decoder_attention_mask": ("batch_size", "decoder_sequence_length"),
-}
-
-
 def name_axes(program: Any) -> None:
     """Give the symbols of the inputs readable names, and the same names to what is computed from them.
 
@@ -99,12 +91,8 @@ def _axis_names(inputs: Any) -> dict[str, str]:
     names: dict[str, str] = {}
     for value in inputs:
         dims = [str(dim) if not isinstance(dim, int) else None for dim in value.shape]
-        roles: dict[int, str] = {}
-        if value.name in AXES:
-            roles = dict(enumerate(AXES[value.name]))
-        elif value.name == "attention_mask" and len(dims) == 2:
-            roles = {0: "batch_size", 1: "total_sequence_length" if has_cache else "sequence_length"}
-        elif value.name.startswith("past_key_values.") and len(dims) == 4:
+        roles = dict(enumerate(text_axes(value.name, has_cache))) if len(dims) == 2 else {}
+        if value.name.startswith("past_key_values.") and len(dims) == 4:
             roles = {0: "batch_size", 2: "past_sequence_length"}
         for axis, role in roles.items():
             symbol = dims[axis] if axis < len(dims) else None

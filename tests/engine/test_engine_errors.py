@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pipeline import Subject
 
-from hub_exporter.errors import UsageError
+from hub_exporter.errors import HubExporterError, UsageError
 from hub_exporter.export import ExportError, hint_for, last_line
 
 pytestmark = pytest.mark.engine
@@ -60,3 +60,16 @@ def test_an_error_without_a_text_is_named() -> None:
 def test_every_failure_has_a_hint() -> None:
     assert "docs/coverage.md" in hint_for(ValueError("something new"))
     assert "NVIDIA GPU" in hint_for(RuntimeError("CUDA is not available in this environment"))
+
+
+def test_a_graph_of_which_nothing_was_delegated_is_a_failure(
+    subject_named: Callable[[str], Subject], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers.exporters import exporter_executorch as engine
+
+    prepare = engine._BACKEND_PREPARE["xnnpack"]
+    without = lambda model, inputs: (*prepare(model, inputs)[:2], [])  # noqa: E731
+    monkeypatch.setitem(engine._BACKEND_PREPARE, "xnnpack", without)
+
+    with pytest.raises(HubExporterError, match="Nothing of `model` was delegated to XNNPACK"):
+        subject_named("bert").export("executorch-xnnpack", dynamic_shapes={"sequence_length": {"max": 64}})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -13,7 +14,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from pipeline import Subject
 
+from hub_exporter import backends
 from hub_exporter.records import ExportOutcome, Verification
+from hub_exporter.verify import _default_precision
 
 pytestmark = pytest.mark.engine
 
@@ -148,6 +151,18 @@ def test_without_a_decode_loop_a_language_model_is_not_at_parity(
 
     assert (found.passed, found.level) == (True, "loaded")
     assert "a decode loop cannot be run" in found.reason
+
+
+def test_what_a_runtimes_default_precision_costs_is_measured(decoder: tuple[Subject, ExportOutcome, Path]) -> None:
+    subject, outcome, files = decoder
+    runner = backends.get("onnx").open_runner(files, outcome)
+    runner.precision = "bf16"
+    module = SimpleNamespace(open_default_runner=lambda folder, outcome: runner)
+
+    (note,) = _default_precision(module, files, outcome, subject.reference, subject.arrays, lambda step: None)
+
+    assert note.startswith("by default this processor computes in bf16: outputs differ by up to ")
+    assert note.endswith("224 of 224 greedy tokens are the same")
 
 
 # ── Damages ──
