@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from hub_exporter.records import Component, Port
+
 Machine = Literal["linux-cpu", "linux-cuda", "macos-arm64"]
 Layout = Literal["encoder", "decoder", "seq2seq"]
 
@@ -144,3 +146,18 @@ def text_axes(name: str, has_cache: bool) -> tuple[str, ...]:
         return ("batch_size", "decoder_sequence_length")
     known = ("input_ids", "token_type_ids", "position_ids", "attention_mask")
     return ("batch_size", "sequence_length") if name in known else ()
+
+
+CACHE_AXES = ("batch_size", "num_key_value_heads", "past_sequence_length", "head_dim")
+"""Names of the axes of a layer's keys or values."""
+
+
+def cache_shape(component: Component, port: Port) -> tuple[int | str, ...]:
+    """The shape of a cache input with its heads and head size as numbers: where the input leaves them to the client,
+    the graph's output of the same layer has them."""
+    names = (port.name.replace("past_key_values.", "present."), port.name.replace("input.", "output."))
+    given = next((output.shape for output in component.outputs if output.name in names), port.shape)
+    if len(given) != len(port.shape):
+        return port.shape
+    sizes = (CACHE_AXES[1], CACHE_AXES[3])
+    return tuple(full if dim in sizes else dim for dim, full in zip(port.shape, given, strict=True))

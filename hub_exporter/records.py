@@ -16,7 +16,7 @@ import msgspec
 SCHEMA_VERSION = 1
 """Of the index file. A reader refuses a newer one."""
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Of the files in a target: it goes up when names, graph inputs or side files change."""
 
 INDEX_FILE = "hub-exporter.json"

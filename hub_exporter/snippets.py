@@ -14,6 +14,7 @@ from typing import Any
 import jinja2
 
 from hub_exporter import wording
+from hub_exporter.catalogue import cache_shape
 from hub_exporter.records import Component, ExportOutcome, Index, JobResult, Port
 
 TITLES = {
@@ -169,4 +170,5 @@ def _dtype(name: str, default: str) -> str:
 def _cache_sizes(component: Component) -> set[tuple[int | str, int | str, str]]:
     """(heads, head size, dtype) of the layers: one, unless they differ."""
     ports = [port for port in component.inputs if _CACHE_PORT.fullmatch(port.name) and len(port.shape) == 4]
-    return {(port.shape[1], port.shape[3], port.dtype) for port in ports}
+    shapes = [(cache_shape(component, port), port.dtype) for port in ports]
+    return {(shape[1], shape[3], dtype) for shape, dtype in shapes}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hub_exporter.backends import TOKEN_PORTS, Arrays
+from hub_exporter.catalogue import cache_shape
 from hub_exporter.records import ExportOutcome
 
 if TYPE_CHECKING:
@@ -58,9 +59,10 @@ class NamedPortsRunner:
 
     def start(self, batch: int) -> None:
         self._past = None
-        if "model" in self._components:
-            ports = [port for port in self._components["model"].inputs if port.name not in TOKEN_PORTS]
-            self._past = {port.name: np.zeros(_empty(port.shape, batch), port.dtype) for port in ports}
+        part = self._components.get("model")
+        if part:
+            ports = [port for port in part.inputs if port.name not in TOKEN_PORTS]
+            self._past = {port.name: np.zeros(_empty(cache_shape(part, port), batch), port.dtype) for port in ports}
 
     def step(self, input_ids: np.ndarray, attention_mask: np.ndarray, position_ids: np.ndarray) -> np.ndarray:
         name = "model" if "model" in self._components else "prefill" if self._past is None else "decode"

@@ -17,6 +17,8 @@ graphs, patched, restrictions = common.graphs, common.patched, common.restrictio
 
 def write(exported: Any, folder: Path, layout: str) -> list[Component]:
     """The engine's own files and manifest."""
+    for part in exported.components.values():
+        _forget_trace(part.program)
     exported.save_pretrained(folder)
     return [
         Component(
@@ -28,6 +30,13 @@ def write(exported: Any, folder: Path, layout: str) -> list[Component]:
         )
         for name, part in exported.components.items()
     ]
+
+
+def _forget_trace(program: Any) -> None:
+    """Drop the stack traces of the nodes: they hold paths of this machine."""
+    for module in program.graph_module.modules():
+        for node in getattr(getattr(module, "graph", None), "nodes", ()):
+            node.meta.pop("stack_trace", None)
 
 
 def _min_length(program: Any) -> int:

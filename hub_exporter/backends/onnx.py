@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 from hub_exporter.backends import Arrays, common
-from hub_exporter.catalogue import text_axes
+from hub_exporter.catalogue import CACHE_AXES, text_axes
 from hub_exporter.records import Component, ExportOutcome, Port
 
 FORMAT = "onnx"
@@ -17,6 +18,12 @@ graphs, patched, restrictions = common.graphs, common.patched, common.restrictio
 
 EMBED_LIMIT = int(1.9 * 2**30)
 """Bytes of weights up to which they go into the `.onnx` file itself: protobuf ends at 2 GiB."""
+
+DATA = "model.onnx_data"
+"""Where weights lie that are not inside a graph: transformers.js and optimum look for `<file>_data`."""
+
+INLINE = 256
+"""Bytes of a constant up to which it stays in the graph in any case."""
 
 CACHE_PORT = re.compile(r"^(?:input\.|output\.)?cache\.layers\.(\d+)\.(key|value)s$")
 """The engine's name of one tensor of a key/value cache; prefixed where a graph has it on both sides."""
@@ -27,33 +34,62 @@ CACHE_PORT = re.compile(r"^(?:input\.|output\.)?cache\.layers\.(\d+)\.(key|value
 
 def write(exported: Any, folder: Path, layout: str) -> list[Component]:
     """Save every component and an `export.json` that fits its port names."""
-    components, entries = [], {}
+    components, entries, programs = [], {}, {}
     for name, part in exported.components.items():
         program, file = part.program, f"{name}.onnx"
         renamed = rename_cache_ports(program)
         name_axes(program)
-        _save(program, folder / file)
+        forget_trace(program)
         metadata = flat_metadata(part.metadata, program) if renamed else part.metadata
-        entries[name] = {"file": file, "metadata": vars(metadata)}
+        programs[file], entries[name] = program, {"file": file, "metadata": vars(metadata)}
         components.append(
             Component(name=name, file=file, inputs=_ports(program.graph.inputs), outputs=_ports(program.graph.outputs))
         )
+    _save(programs, folder)
     manifest = {"schema_version": 1, "export_format": FORMAT, "components": entries}
     (folder / "export.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     return components
 
 
-def _save(program: Any, path: Path) -> None:
-    """Weights inside the file where protobuf allows it, else in `<file>_data`, where every client looks for them.
+def _save(programs: dict[str, Any], folder: Path) -> None:
+    """One graph keeps its weights inside the file where protobuf allows it. Several share them, and a larger one has
+    them, in `model.onnx_data`, where clients look for them.
 
     The engine insists on `<file>.data` when it loads: an empty file satisfies it.
     """
     import onnx_ir
 
-    weights = sum(value.const_value.nbytes for value in program.graph.initializers.values() if value.const_value)
-    external = f"{path.name}_data" if weights > EMBED_LIMIT else None
-    onnx_ir.save(program, str(path), external_data=external)
-    path.with_name(f"{path.name}.data").touch()
+    if len(programs) > 1 or sum(value.const_value.nbytes for value in _weights(programs)) > EMBED_LIMIT:
+        _share_weights(programs, folder)
+    for file, program in programs.items():
+        onnx_ir.save(program, str(folder / file))
+        (folder / f"{file}.data").touch()
+
+
+def _weights(programs: dict[str, Any]) -> list[Any]:
+    """The values that hold constants, of all graphs; those that shape inference needs stay in the graph."""
+    values = [value for program in programs.values() for value in program.graph.initializers.values()]
+    return [value for value in values if value.const_value is not None and value.const_value.nbytes > INLINE]
+
+
+def _share_weights(programs: dict[str, Any], folder: Path) -> None:
+    """Move the weights into one file, each content once, and let the graphs point to them."""
+    import onnx_ir
+
+    values = _weights(programs)
+    keys = [_content(value.const_value) for value in values]
+    unique = dict(zip(keys, [value.const_value for value in values], strict=True))
+    written = onnx_ir.external_data.convert_tensors_to_external(list(unique.values()), folder, DATA)
+    places = dict(zip(unique, written, strict=True))
+    for key, value in zip(keys, values, strict=True):
+        at, tensor = places[key], value.const_value
+        value.const_value = onnx_ir.ExternalTensor(
+            DATA, at.offset, at.length, tensor.dtype, shape=tensor.shape, name=value.name, base_dir=folder
+        )
+
+
+def _content(tensor: Any) -> tuple[Any, ...]:
+    return tensor.dtype, tuple(tensor.shape), hashlib.sha256(tensor.tobytes()).digest()
 
 
 def rename_cache_ports(program: Any) -> bool:
@@ -80,10 +116,28 @@ def name_axes(program: Any) -> None:
     for value in [*program.graph.inputs, *program.graph.outputs]:
         if value.shape is not None:
             value.shape = onnx_ir.Shape([_renamed(dim, names) for dim in value.shape])
+    for value in _growing(program.graph.inputs):
+        value.shape = onnx_ir.Shape(CACHE_AXES)
     for node in program.graph:
         for output in node.outputs:
             if not output.is_graph_output():
                 output.shape = None
+
+
+def forget_trace(program: Any) -> None:
+    """Drop what the trace noted at each node: stack traces with the paths of this machine, half of a small file."""
+    for node in program.graph.all_nodes():
+        node.metadata_props.clear()
+        for value in node.outputs:
+            value.metadata_props.clear()
+
+
+def _growing(inputs: Any) -> list[Any]:
+    """The cache inputs of a decoder whose layers are alike. Their heads and head size become free: optimum derives a
+    wrong head size for some models, and a runtime that is given none skips those of an empty tensor."""
+    caches = [value for value in inputs if value.name.startswith("past_key_values.") and len(value.shape) == 4]
+    alike = len({(value.shape[1], value.shape[3]) for value in caches}) == 1
+    return caches if alike and not any(isinstance(value.shape[2], int) for value in caches) else []
 
 
 def _axis_names(inputs: Any) -> dict[str, str]:

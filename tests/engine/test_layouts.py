@@ -14,6 +14,7 @@ import torch
 from pipeline import Subject
 
 from hub_exporter.backends.dynamo import empty_cache
+from hub_exporter.catalogue import CACHE_AXES
 from hub_exporter.records import ExportOutcome
 
 pytestmark = pytest.mark.engine
@@ -34,7 +35,7 @@ def test_the_onnx_decoder_has_the_names_and_axes_that_clients_look_for(decoder: 
         "input_ids": ["batch_size", "sequence_length"],
         "attention_mask": ["batch_size", "total_sequence_length"],
         "position_ids": ["batch_size", "sequence_length"],
-        **{f"past_key_values.{n}.{kind}": ["batch_size", 2, "past_sequence_length", 8] for n, kind in CACHE},
+        **{f"past_key_values.{n}.{kind}": list(CACHE_AXES) for n, kind in CACHE},
     }
     assert {value.name: axes(value) for value in model.graph.output} == {
         "logits": ["batch_size", "sequence_length", 320],
@@ -47,6 +48,14 @@ CACHE = [(n, kind) for n in range(2) for kind in ("key", "value")]
 
 def axes(value: Any) -> list[Any]:
     return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+
+
+@pytest.mark.parametrize("backend", ["onnx", "dynamo"])
+def test_no_file_knows_where_it_was_made(backend: str, subject_named: Callable[[str], Subject]) -> None:
+    here = str(Path(torch.__file__).parents[1]).encode()
+    _, files = subject_named("llama").export(backend)
+
+    assert not [path.name for path in files.iterdir() if here in path.read_bytes()]
 
 
 def test_the_onnx_file_is_one_self_contained_file(decoder: Made, tmp_path: Path) -> None:
@@ -101,6 +110,9 @@ def test_separate_prefill_and_decode_graphs_agree_and_have_options_of_their_own(
     assert [part.file for part in outcome.components] == ["prefill.onnx", "decode.onnx"]
     versions = [onnx.load(files / part.file).opset_import[0].version for part in outcome.components]
     assert versions[0] > versions[1] == 18
+    assert {path.name for path in files.iterdir()} >= {"model.onnx_data", "prefill.onnx.data", "decode.onnx.data"}
+    assert sum(path.stat().st_size for path in files.glob("*.onnx")) < (files / "model.onnx_data").stat().st_size
+    assert (files / "model.onnx_data").stat().st_size <= subject.model.weight_bytes * 1.03, "one copy of the weights"
     assert (found.passed, found.level) == (True, "parity"), found.reason
 
 
