@@ -22,19 +22,29 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: the other kind costs more than all the rest
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        # `HUB_EXPORTER_PLAN_ONLY` is `plan --only`: so the Actions hand on their inputs, and an empty one is none.
+        "auto_envvar_prefix": "HUB_EXPORTER",
+    },
 )
 
 # ── What a user may say; a parameter whose flag is in `flags.FLAGS` can stand in a recipe too ─────────────────────
 
 
 def _option(text: str, *names: str, metavar: str | None = None) -> Any:
-    return typer.Option(*names, help=text, metavar=metavar, show_default=False)
+    return typer.Option(*names, help=text, metavar=metavar, show_default=False, show_envvar=False)
 
 
 Sources = Annotated[
     list[str] | None,
-    typer.Argument(help="Folders or Hub ids, with `@revision` if need be", metavar="SOURCE", show_default=False),
+    typer.Argument(
+        help="Folders or Hub ids, with `@revision` if need be",
+        metavar="SOURCE",
+        envvar="HUB_EXPORTER_SOURCES",
+        show_default=False,
+        show_envvar=False,
+    ),
 ]
 RecipeFile = Annotated[Path | None, _option("A recipe of many models", "--recipe", metavar="FILE")]
 To = Annotated[str | None, _option("Folder, or repository on the Hub; `./out` if not given", metavar="TARGET")]
@@ -178,14 +188,26 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit", callback=_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit", callback=_version, is_eager=True, show_envvar=False
+        ),
     ] = False,
 ) -> None: ...
 
 
 def main() -> None:
     """The console script."""
-    app(prog_name="hub-exporter")
+    try:
+        code = app(prog_name="hub-exporter", standalone_mode=False)
+    except typer.TyperException as error:  # the arguments are wrong
+        from hub_exporter.report import Report
+
+        told: Any = error  # the public base class lacks what all that is raised has
+        told.show()
+        Report().annotate("hub-exporter", told.format_message())
+        code = ExitCode.USAGE
+    sys.exit(code)
 
 
 # ── Arguments in, exit code out ───────────────────────────────────────────────────────────────────────────────────

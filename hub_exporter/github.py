@@ -1,11 +1,14 @@
-"""What GitHub Actions reads: workflow commands for its log, Markdown for the summary of a step. Pure."""
+"""What GitHub Actions reads: workflow commands for its log, outputs, Markdown for the summary of a step. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
 
 from hub_exporter import wording
-from hub_exporter.records import JobResult, ModelReport
+from hub_exporter.records import JobResult, ModelReport, Publication
 
 
 def group(title: str) -> str:
@@ -27,22 +30,92 @@ def harmless(line: str) -> str:
     return f" {shown}".replace("::", ": :", 1) if shown.lstrip().startswith("::") else shown
 
 
+# ── Outputs ──
+
+
+def output(name: str, value: str, mark: str) -> str:
+    """One output of a step, whatever lines it has; no line of it may be `mark`."""
+    return f"{name}<<{mark}\n{value}\n{mark}\n"
+
+
+def results(reports: Sequence[ModelReport]) -> dict[str, str]:
+    """The outputs of a step that published: `result` as JSON, and the pages on the Hub, a line for each target."""
+    made = [report.publication for report in reports if report.publication and report.publication.url]
+    return {
+        "result": msgspec.json.encode([_result(report) for report in reports]).decode(),
+        "commit-url": "\n".join(str(one.url) for one in made if one.pull_request is None),
+        "pull-request-url": "\n".join(str(one.url) for one in made if one.pull_request is not None),
+    }
+
+
+def _result(report: ModelReport) -> dict[str, Any]:
+    made = report.publication or Publication(target=report.target, files=())
+    return {
+        "source": report.source,
+        "target": report.target,
+        "error": report.error,
+        "commit": made.commit,
+        "pull-request": made.pull_request,
+        "url": made.url,
+        "unchanged": made.unchanged,
+        "dry-run": made.dry_run,
+        "jobs": [{"job": job.job, "status": job.status, "reason": job.reason} for job in report.results],
+    }
+
+
+# ── The summary ──
+
+SUMMARY_LIMIT = 1_000_000
+"""Bytes. GitHub shows nothing at all of a longer one."""
+
+
 def summary(reports: Sequence[ModelReport]) -> str:
     """The step summary: per model the jobs, the files with sizes and digests, and what did not pass."""
-    return "\n".join(_model_summary(report) for report in reports)
+    parts, room = [], SUMMARY_LIMIT
+    for report in reports:
+        part = _model_summary(report)
+        room -= len(part.encode()) + 1
+        if room < 0:
+            break
+        parts.append(part)
+    left = len(reports) - len(parts)
+    return "\n".join([*parts, *([f"And {wording.plural(left, 'more model')}: see the log.\n"] if left else [])])
 
 
 def _model_summary(report: ModelReport) -> str:
-    written = f" → {wording.code(report.target)}" if report.written else ", nothing written"
-    lines = [f"### {wording.inline(report.source)}{written}", ""]
-    lines += _table(("job", "outcome", "level", "size", "agreement", "time"), map(_job_row, report.results))
-    files = [artifact for result in report.results for artifact in result.artifacts]
-    if files and report.written:
-        rows = ((wording.code(file.path), wording.size(file.size), wording.code(file.sha256)) for file in files)
-        lines += ["", *_table(("file", "size", "sha256"), rows)]
+    lines = [f"### {wording.inline(report.source)}", "", *_became(report)]
+    if report.results:
+        head = ("job", "outcome", "level", "size", "agreement", "time")
+        lines += ["", *_table(head, map(_job_row, report.results))]
     lost = [result for result in report.results if result.status != "passed"]
-    lines += ["", *(f"- {wording.code(r.job)}, {r.status}: {wording.prose(r.reason)}" for r in lost)] if lost else []
+    lines += ["", *(line for result in lost for line in _lost(result))] if lost else []
+    files = [artifact for result in report.results for artifact in result.artifacts]
+    if files and report.publication:
+        rows = ((wording.code(file.path), wording.size(file.size), wording.code(file.sha256)) for file in files)
+        table = _table(("file", "size", "sha256"), rows)
+        lines += ["", f"<details><summary>{wording.plural(len(files), 'file')}</summary>", "", *table, "", "</details>"]
     return "\n".join([*lines, ""])
+
+
+def _became(report: ModelReport) -> list[str]:
+    """What became of the target, with a link to it, or what stopped the model."""
+    made = report.publication
+    lines = [wording.prose(wording.publication(made, f"`{report.target}`"))] if made else []
+    if made and made.url:
+        lines[0] += f": [{'pull request' if made.pull_request else 'commit'}]({_link(made.url)})"
+    if report.error:
+        lines += [*([""] if lines else []), f"**Stopped**: {wording.prose(report.error)}"]
+    return lines or [f"Nothing was written to {wording.code(report.target)}."]
+
+
+def _link(url: str) -> str:
+    """An address in Markdown: nothing in it ends the link."""
+    return "".join(char if char.isalnum() or char in ":/.-_~%?=&#+@" else f"%{ord(char):02X}" for char in url)
+
+
+def _lost(result: JobResult) -> list[str]:
+    lines = [f"- {wording.code(result.job)} {result.status}: {wording.prose(result.reason)}"]
+    return [*lines, f"  <br>{wording.prose(result.hint)}"] if result.hint else lines
 
 
 def _job_row(result: JobResult) -> tuple[str, ...]:

@@ -58,6 +58,7 @@ def require_credential(repo: str) -> None:
     from huggingface_hub import get_token
     from huggingface_hub.errors import OIDCError
 
+    _publish_as_workflow(repo)
     try:
         with explained(repo, None, "model"):
             token = get_token()
@@ -76,6 +77,15 @@ def require_credential(repo: str) -> None:
         ) from error
     if not token:
         raise HubError(f"There is no token to publish to `{repo}` with", hint=WRITE_HINT)
+
+
+def _publish_as_workflow(repo: str) -> None:
+    """Ask for trusted publishing where a job of GitHub Actions has an identity to show, and no token.
+
+    The client looks for the variable at every request. The token that it exchanges for it is for this repository alone.
+    """
+    if os.environ.get("ACTIONS_ID_TOKEN_REQUEST_URL") and not os.environ.get("HF_TOKEN"):
+        os.environ["HF_OIDC_RESOURCE"] = repo
 
 
 def check_writable(repo: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import secrets
 import shlex
 import sys
 import traceback
@@ -35,6 +36,7 @@ class Report:
         self._quiet = quiet
         self._on_github = environ.get("GITHUB_ACTIONS") == "true"
         self._summary = environ.get("GITHUB_STEP_SUMMARY")
+        self._outputs = environ.get("GITHUB_OUTPUT")
         self._console = Console(stderr=True, highlight=False, markup=False, emoji=False)
         self._live = self._console.is_terminal and not self._console.is_dumb_terminal and not self._on_github
         if not self._live and not self._console.is_terminal:
@@ -90,18 +92,21 @@ class Report:
                 self._not_passed(result)
         for report in reports:
             self._written(report)
-        if self._summary and reports:
-            with Path(self._summary).open("a", encoding="utf-8") as file:
-                file.write(github.summary(reports))
+        if reports:
+            _append(self._summary, github.summary(reports))
+            self.outputs(github.results(reports))
+
+    def outputs(self, values: Mapping[str, str]) -> None:
+        """What later steps of a workflow read, by name."""
+        _append(self._outputs, "".join(github.output(*value, secrets.token_hex(16)) for value in values.items()))
 
     def _not_passed(self, result: JobResult) -> None:
         self.line(f"{result.job} {result.status}: {result.reason}", STYLES[result.status])
         for name, text in (("hint", result.hint), ("log", result.log)):
             if text:
                 self.line(f"{name}: {text}", indent="  ")
-        if self._on_github and result.status != "skipped":
-            message = "\n".join(filter(None, (result.reason, result.hint)))
-            self._command(github.error(f"{result.job} {result.status}", message))
+        if result.status != "skipped":
+            self.annotate(f"{result.job} {result.status}", result.reason, result.hint)
 
     def _written(self, report: ModelReport) -> None:
         publication = report.publication
@@ -123,8 +128,7 @@ class Report:
         self.line(f"error: {message}", "red")
         if error.hint:
             self.line(f"hint: {error.hint}")
-        if self._on_github:
-            self._command(github.error("hub-exporter", "\n".join(filter(None, (message, error.hint)))))
+        self.annotate("hub-exporter", message, error.hint)
 
     def crash(self, error: BaseException, command: Sequence[str]) -> None:
         """A bug: a text that can be pasted into an issue. It holds no environment variables."""
@@ -138,11 +142,13 @@ class Report:
         ]
         for line in lines:
             self._print("".join(char if char.isprintable() else " " for char in line))
-        if self._on_github:
-            self._command(github.error("hub-exporter", f"Bug: {type(error).__name__}: {error}"))
+        self.annotate("hub-exporter", f"Bug: {type(error).__name__}: {error}")
 
-    def _command(self, command: str) -> None:
-        self._console.print(Text(command), soft_wrap=True)
+    def annotate(self, title: str, message: str, hint: str | None = None) -> None:
+        """On GitHub Actions, an error that stands on the page of the run."""
+        if self._on_github:
+            command = github.error(title, "\n".join(filter(None, (message, hint))))
+            self._console.print(Text(command), soft_wrap=True)
 
     # ── The plan ──
 
@@ -176,6 +182,13 @@ class _Silent:
 
     def event(self, event: Event) -> None:
         """Say nothing."""
+
+
+def _append(path: str | None, text: str) -> None:
+    """To one of the files that GitHub Actions reads after the step."""
+    if path:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(text)
 
 
 def _results_table(results: Iterable[JobResult]) -> Table:

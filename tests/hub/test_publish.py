@@ -342,6 +342,25 @@ def test_trusted_publishing_needs_no_token(hub):
     assert "id-token: write" in absent[2]
 
 
+def test_a_job_on_github_is_the_trusted_publisher_of_each_target_unless_it_has_a_token(hub):
+    do(hub, 'api.create_repo("org/first"); api.create_repo("org/second")')
+    job = {
+        "GITHUB_ACTIONS": "true",
+        "ACTIONS_ID_TOKEN_REQUEST_URL": f"{hub.endpoint}/_github/id-token?api-version=2",
+        "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "request-token",
+    }
+    script = 'tell([[prepare(name), publish(name)["commit"]] for name in args])'
+
+    trusted = do(hub, script, "org/first", "org/second", token=None, **job)
+    before = len(hub.log())
+    do(hub, 'tell(publish("org/first", {"salt": "another"}))', token="hf_alice", **job)
+
+    assert [problem for problem, commit in trusted if commit] == [None, None]
+    commits = [entry for entry in hub.log() if "/commit/main" in entry["path"]]
+    assert [entry["credential"] for entry in commits] == ["trusted-publisher", "trusted-publisher", "alice-write"]
+    assert not [entry for entry in hub.log()[before:] if entry["path"].startswith(("/oauth", "/_github"))]
+
+
 def test_the_hub_cannot_make_us_show_the_token(hub):
     """A server that answers with what it was sent: no message repeats it (`Hub.python` looks for the token)."""
     hub.fail({"path": "/auth-check", "status": 403, "headers": {"X-Error-Message": "sent Bearer hf_alice"}})

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from hub_exporter import __version__, session
-from hub_exporter.cli import app
+from hub_exporter.cli import app, main
 from hub_exporter.errors import DatasetError, ExitCode, SourceError
 from hub_exporter.records import Event, ModelReport, Plan, PublishSettings
 from hub_exporter.targets import Wishes
@@ -249,6 +249,37 @@ def test_the_schema_is_json(capsys):
 def test_the_version(capsys):
     assert hub_exporter("--version") == 0
     assert capsys.readouterr().out == f"hub-exporter {__version__}\n"
+
+
+# ── On GitHub Actions ──
+
+
+def test_the_actions_say_it_with_variables(outcomes, tmp_path, monkeypatch):
+    """An input that is not given is an empty variable, and that is none."""
+    monkeypatch.setenv("HUB_EXPORTER_SOURCES", "./model\n ./other ")
+    monkeypatch.setenv("HUB_EXPORTER_EXPORT_BACKENDS", "onnx,dynamo")
+    monkeypatch.setenv("HUB_EXPORTER_EXPORT_ONLY", "*.onnx.*")
+    monkeypatch.setenv("HUB_EXPORTER_EXPORT_DRY_RUN", "false")
+    for name in ("RECIPE", "TO", "REQUIRE", "CREATE_PR"):
+        monkeypatch.setenv(f"HUB_EXPORTER_EXPORT_{name}", "")
+
+    assert export() == ExitCode.OK
+    assert {path.parent.name for path in (tmp_path / "out").glob("*/onnx")} == {"model", "other"}
+    assert list((tmp_path / "out").glob("*/pt2")) == []
+
+
+@pytest.mark.parametrize(("name", "value"), [("CREATE_PR", "perhaps"), ("REQUIRE", "some"), ("TIME_LIMIT", "long")])
+def test_a_wrong_argument_is_an_annotation_too(monkeypatch, capsys, name, value):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv(f"HUB_EXPORTER_EXPORT_{name}", value)
+    monkeypatch.setattr(sys, "argv", ["hub-exporter", "export", "./model"])
+
+    with pytest.raises(SystemExit) as stopped:
+        main()
+
+    assert stopped.value.code == ExitCode.USAGE
+    flag = name.lower().replace("_", "-")
+    assert f"::error title=hub-exporter::Invalid value for '--{flag}'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["export", "--help"], ["plan", str(TINY), "--dataset", "builtin"]])

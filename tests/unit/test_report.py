@@ -180,7 +180,76 @@ def test_github_gets_a_summary_after_what_is_there(tmp_path):
     assert text.startswith("before\n")
     assert "| `all-MiniLM-L6-v2.onnx.fp32` | passed | parity | 399 B | max diff 2.4e-07 | 41 s |" in text
     assert f"| `onnx/model.onnx` | 196 B | `{made_up.passed('onnx').artifacts[1].sha256}` |" in text
-    assert "- `all-MiniLM-L6-v2.dynamo.fp32`, mismatch: a &#124; b &#35; c" in text
+    assert "- `all-MiniLM-L6-v2.dynamo.fp32` mismatch: a &#124; b &#35; c" in text
+
+
+HOSTILE = "o/|<script>[x](javascript:y)`\n# h ![z](http://w)"
+
+
+def test_the_summary_is_markdown_whatever_names_are_in_it(tmp_path):
+    """One heading and two tables per model, the cells in their columns, and no markup that came from outside."""
+    from markdown_it import MarkdownIt
+
+    artifact = made_up.artifact("onnx/a|b`.onnx", b"x")
+    jobs = (
+        made_up.passed("onnx", "a|b", artifacts=(artifact,)),
+        made_up.not_passed("dynamo", "failed", HOSTILE, hint=HOSTILE),
+    )
+    made = Publication(target=HOSTILE, files=(), commit="c", url=f"https://hub/{HOSTILE}")
+    report = ModelReport(source=HOSTILE, target=HOSTILE, results=jobs, written=True, error=HOSTILE, publication=made)
+
+    html = MarkdownIt("commonmark").enable("table").render(github.summary([report]))
+
+    assert html.count("<h3>") == 1
+    assert [row.count("<th>") for row in html.split("<tr>") if "<th>" in row] == [6, 3]
+    assert [row.count("<td>") for row in html.split("<tr>") if "<td>" in row] == [6, 6, 3]
+    assert re.findall(r"<a href=\"([^\"]*)\"", html) == [f"https://hub/{HOSTILE}".translate(PERCENT)]
+    assert set(re.findall(r"</?(\w+)", html)) == {
+        *("h3", "p", "a", "table", "thead", "tbody", "tr", "th", "td", "code", "strong", "ul", "li", "br"),
+        *("details", "summary"),
+    }
+
+
+PERCENT = {ord(char): f"%{ord(char):02X}" for char in "|<>[]()`\n !"}
+
+
+def test_a_summary_that_github_would_drop_is_cut_between_models():
+    many = [model_report(made_up.not_passed("onnx", "failed", "x" * 300_000)) for _ in range(5)]
+
+    text = github.summary(many)
+
+    assert len(text.encode()) < 2**20
+    assert text.count("### ") == 3
+    assert text.endswith("And 2 more models: see the log.\n")
+
+
+def test_later_steps_read_what_was_published(tmp_path):
+    file = tmp_path / "output"
+    made = Publication(target="org/b", files=(), commit="c0ffee", pull_request=3, url="https://hub/org/b/discussions/3")
+    commit = Publication(target="org/a", files=(), commit="beef", url="https://hub/org/a/commit/beef")
+    results = (made_up.passed("onnx"), made_up.not_passed("dynamo", "failed", "a\n::error::b"))
+    reports = [
+        ModelReport(source=f"org/{one.target}", target=one.target, results=results, written=True, publication=one)
+        for one in (commit, made, commit)
+    ]
+
+    Report(environ={**ON_GITHUB, "GITHUB_OUTPUT": str(file)}).finish(reports)
+
+    found = {name: value for name, _, value in re.findall(OUTPUT, file.read_text(), re.DOTALL | re.MULTILINE)}
+    assert list(found) == ["result", "commit-url", "pull-request-url"]
+    assert found["commit-url"] == "https://hub/org/a/commit/beef\nhttps://hub/org/a/commit/beef"
+    assert found["pull-request-url"] == "https://hub/org/b/discussions/3"
+    first, second, _ = json.loads(found["result"])
+    assert (first["commit"], first["pull-request"]) == ("beef", None)
+    assert (second["commit"], second["pull-request"]) == ("c0ffee", 3)
+    assert second["jobs"][1] == {
+        "job": "all-MiniLM-L6-v2.dynamo.fp32",
+        "status": "failed",
+        "reason": "a\n::error::b",
+    }
+
+
+OUTPUT = r"^([\w-]+)<<(\w+)\n(.*?)\n\2$"
 
 
 def test_the_data_on_stdout_is_json_and_nothing_else(capsys):

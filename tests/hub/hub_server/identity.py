@@ -32,6 +32,14 @@ async def exchange(call: Call) -> Response:
     return ok({"access_token": token, "token_type": "bearer", "expires_in": 3600})
 
 
+@route("GET", "/_github/id-token")
+async def id_token(call: Call) -> Response:
+    """GitHub's side of trusted publishing: the identity of the job that asks."""
+    if call.request.headers.get("authorization") != "Bearer request-token":
+        raise Refusal(401, "This job may not ask for an identity")
+    return ok({"value": "id-of-workflow"})
+
+
 @route("GET", "{repo}/auth-check(?P<write>/write)?")
 async def auth_check(call: Call) -> Response:
     repo = call.repo(write="write" in call.parts)
