@@ -57,7 +57,8 @@ def test_whatever_is_there_stays_and_means_the_same(values, flow):
 
     assert rest == "Text\n"
     assert parse(made) is not None
-    kept = {key: value for key, value in values.items() if key != "tags"}
+    # What the block means, not what it was made of: PyYAML does not write every line end so that it reads it back.
+    kept = {key: value for key, value in yaml.safe_load(block).items() if key != "tags"}
     assert {key: parse(made)[key] for key in kept} == kept
     if made != head:
         assert "onnx" in parse(made)["tags"]
