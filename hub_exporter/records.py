@@ -580,6 +580,31 @@ class ModelRun(Record, kw_only=True):
     results: tuple[JobResult, ...]
 
 
+# ── Pins ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class EngineVersions(Record, kw_only=True):
+    """A package that a class of the engine names."""
+
+    package: str
+    owner: str
+    """`OnnxExporter`, `NNCFOnnxQuantizer`"""
+    quantizer: bool
+    tested: str | None = None
+    minimum: str | None = None
+
+
+class Difference(Record, kw_only=True):
+    """A version that is locked on purpose though the engine was tested with another."""
+
+    package: str
+    backends: tuple[str, ...]
+    locked: str
+    tested: tuple[str, ...]
+    """By the exporters of these backends, or where those do not name the package by their quantizers."""
+    reason: str
+
+
 # ── JSON ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 R = TypeVar("R", bound=Record)

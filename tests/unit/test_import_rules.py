@@ -17,7 +17,7 @@ PACKAGE = Path(hub_exporter.__file__).parent
 LAYERS = (
     {"hub_exporter", "errors", "records"},
     {"catalogue", "compare", "files", "frontmatter", "standing", "strict", "wording"},
-    {"capture", "checkpoint", "folder", "github", "metadata", "snippets", "tasks"},
+    {"capture", "checkpoint", "folder", "github", "metadata", "pins", "snippets", "tasks"},
     {"checks", "index", "loading", "progress", "schema", "section"},
     {"card", "flags", "reference", "report"},
     {"graphs", "plan", "recipe", "staging"},

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from hub_exporter import pins
+
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 DEPENDENCIES: list[str] = PROJECT["project"]["dependencies"]
@@ -55,11 +57,15 @@ def installed_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_wheel_holds_every_file_that_is_not_code(installed_wheel: Path) -> None:
     templates = [file.relative_to(ROOT) for file in (ROOT / "templates").rglob("*") if file.is_file()]
+    locks = [file.relative_to(ROOT) for file in (ROOT / "pins").iterdir()]
     package = [file.relative_to(ROOT / "hub_exporter") for file in (ROOT / "hub_exporter").rglob("*.*")]
     data = [file for file in package if file.suffix not in (".py", ".pyc")]
     assert templates
+    assert locks
     assert Path("recipe.schema.json") in data
-    assert [file for file in [*templates, *data] if not (installed_wheel / "hub_exporter" / file).is_file()] == []
+    assert [
+        file for file in [*templates, *locks, *data] if not (installed_wheel / "hub_exporter" / file).is_file()
+    ] == []
 
 
 def test_wheel_holds_nothing_but_the_package(installed_wheel: Path) -> None:
@@ -75,6 +81,15 @@ def test_installed_wheel_finds_its_own_templates(installed_wheel: Path, tmp_path
         [sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
     )
     assert "card.md.j2" in listed.stdout.split()
+
+
+def test_installed_wheel_finds_its_own_pins(installed_wheel: Path, tmp_path: Path) -> None:
+    program = "from hub_exporter import pins; print(pins.folder(), pins.digest('onnx'))"
+    environment = {**os.environ, "PYTHONPATH": str(installed_wheel)}
+    said = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+    )
+    assert said.stdout.split() == [str(installed_wheel / "hub_exporter" / "pins"), pins.digest("onnx")]
 
 
 def test_script_exists() -> None:
@@ -99,19 +114,30 @@ def test_every_import_of_the_package_is_a_declared_dependency() -> None:
     assert undeclared == set()
 
 
+def exact() -> dict[str, str]:
+    """What `make` installs with: the locks of the backends that it tests, and constraints.txt for the rest."""
+    (line,) = re.findall(r"^LOCKS := .*,(.*)\)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    merged = pins.pinned(ROOT / "constraints.txt")
+    for backend in line.split():
+        lock = pins.locked(backend)
+        assert {name: merged[name] for name in merged.keys() & lock.keys() if merged[name] != lock[name]} == {}, backend
+        merged |= lock
+    return merged
+
+
 def test_constraints_pin_every_direct_package_exactly() -> None:
+    direct = {pins.normalized(package_name(entry)) for entry in [*DEPENDENCIES, *group("dev"), *group("weights")]}
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pins = [line for line in lines if line and not line.startswith("#")]
-    direct = {package_name(entry) for entry in [*DEPENDENCIES, *group("dev"), *group("weights")]}
-    assert [pin for pin in pins if not re.fullmatch(r"[\w.-]+==[\w.]+", pin)] == []
-    assert direct - {package_name(pin) for pin in pins} == set()
+    assert [line for line in lines if line and not re.fullmatch(r"#.*|[\w.-]+==[\w.]+", line)] == []
+    assert direct - exact().keys() == set()
 
 
 def test_constraints_keep_the_bounds_of_the_project() -> None:
     """The tested set is what is installed here, so the bounds of pyproject.toml hold for it."""
     from packaging.requirements import Requirement
 
-    pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE))
-    pins = {package_name(name): version for name, version in pins.items()}
+    versions = exact()
     requirements = [Requirement(entry) for entry in [*DEPENDENCIES, *group("dev")]]
-    assert [str(entry) for entry in requirements if not entry.specifier.contains(pins[package_name(entry.name)])] == []
+    assert [
+        str(entry) for entry in requirements if not entry.specifier.contains(versions[pins.normalized(entry.name)])
+    ] == []
