@@ -18,6 +18,15 @@ Layout = Literal["encoder", "decoder", "seq2seq"]
 RUNNERS: dict[str, str] = {"linux-cpu": "ubuntu-latest", "linux-cuda": "linux-cuda", "macos-arm64": "macos-15"}
 """Kind of machine -> label of the runner that stands for it; the recipe's `runners` replaces labels."""
 
+PYTHON = "3.12"
+"""Version that a runner sets up: every backend has wheels for it."""
+
+SET_UP = 15
+"""Minutes that a runner gets beside the stages of its job: to install, and to fetch the weights."""
+
+STAGES = 4
+"""Of one job on a runner, each with the job's time limit: sample, reference, export, verify."""
+
 VARIANTS = ("fp32", "fp16", "bf16", "int8", "int8-static", "int4")
 """What a recipe may name. Which of them a backend makes today is in its row; the rest is skipped with the reason."""
 

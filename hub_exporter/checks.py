@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import msgspec
 
 from hub_exporter.catalogue import AXES, BACKENDS, VARIANTS, any_takes, takers
 from hub_exporter.errors import UsageError
-from hub_exporter.records import EngineOptions, Setting
+from hub_exporter.records import EngineOptions, Runner, Setting
 from hub_exporter.strict import check, guess, inside
 from hub_exporter.tasks import TASKS
 
@@ -49,6 +50,18 @@ def check_name(name: str, known: Iterable[str], what: str) -> None:
     names = list(known)
     if name not in names:
         raise UsageError(f"{what} `{name}`{guess(name, names)}", hint=f"Known: {_listed(names)}")
+
+
+def check_runner(runner: str | tuple[str, ...] | Runner, place: str) -> None:
+    """Raise UsageError for a runner that nothing names, or that has less than nothing."""
+    label = runner.label if isinstance(runner, Runner) else runner
+    named = bool(label) and "" not in ((label,) if isinstance(label, str) else label)
+    if not named and not (isinstance(runner, Runner) and runner.group and not label):
+        raise UsageError(f"{place}: names no label", hint="Write the label of a runner, or `{label: ..., memory: 64}`")
+    for key in ("memory", "disk") if isinstance(runner, Runner) else ():
+        size = getattr(runner, key)
+        if size is not None and not 0 < size < math.inf:
+            raise UsageError(f"{inside(place, key)}: a runner has more than 0 GB, got {size:g}")
 
 
 def check_components(components: Mapping[str, Any], place: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
@@ -15,6 +15,7 @@ from hub_exporter.errors import ExitCode, HubExporterError
 
 if TYPE_CHECKING:
     from hub_exporter.report import Report
+    from hub_exporter.session import Outcome
 
 app = typer.Typer(
     help="Models of the Hugging Face Hub in; verified ONNX, OpenVINO, ExecuTorch and torch.export files out.",
@@ -58,7 +59,9 @@ Engine = Annotated[
 TrustRemoteCode = Annotated[
     bool | None, _option("Run modelling code that the repository brings", "--trust-remote-code")
 ]
-Only = Annotated[str | None, _option("Only jobs of this name, as in `*.onnx.*`", metavar="PATTERN")]
+Only = Annotated[
+    list[str] | None, _option("Only jobs of this name, as in `*.onnx.*`; may be repeated", metavar="PATTERN")
+]
 Dataset = Annotated[str | None, _option("A file, a dataset id, or `builtin`", metavar="PATH_OR_ID")]
 DatasetName = Annotated[str | None, _option("Configuration of the dataset", metavar="NAME")]
 DatasetSplit = Annotated[str | None, _option("`train` if not given", metavar="NAME")]
@@ -68,6 +71,12 @@ DatasetColumns = Annotated[
 DatasetRows = Annotated[int | None, _option("How many to draw", "--dataset-rows", "--rows", metavar="N")]
 DatasetRevision = Annotated[str | None, _option("Commit, tag or branch of a dataset on the Hub", metavar="REV")]
 TimeLimit = Annotated[int | None, _option("For each stage of a job; then it fails", metavar="MINUTES")]
+Require = Annotated[
+    Literal["any", "all"] | None, _option("Write what passed, or nothing unless all did; `any` if not given")
+]
+CreatePr = Annotated[bool, _option("Propose the files as a pull request", "--create-pr")]
+AsJson = Annotated[bool, _option("The results as JSON on stdout", "--json")]
+PlanFile = Annotated[Path, _option("What `plan --save` wrote", "--plan", metavar="FILE")]
 Quiet = Annotated[bool, _option("Say only what went wrong", "--quiet", "-q")]
 
 
@@ -90,13 +99,11 @@ def export(
     dataset_rows: DatasetRows = None,
     dataset_revision: DatasetRevision = None,
     time_limit: TimeLimit = None,
-    require: Annotated[
-        Literal["any", "all"] | None, _option("Write what passed, or nothing unless all did; `any` if not given")
-    ] = None,
-    create_pr: Annotated[bool, _option("Propose the files as a pull request", "--create-pr")] = False,
+    require: Require = None,
+    create_pr: CreatePr = False,
     dry_run: Annotated[bool, _option("Export, then only say what would be published", "--dry-run")] = False,
     no_verify: Annotated[bool, _option("Do not compare with the original model", "--no-verify")] = False,
-    as_json: Annotated[bool, _option("The results as JSON on stdout", "--json")] = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
     keep_work: Annotated[bool, _option("Do not delete the working folder", "--keep-work")] = False,
 ) -> None:
@@ -109,14 +116,10 @@ def export(
 
     def run() -> ExitCode:
         prepared = session.prepare(report, sources or (), recipe, _flags(context.params), only)
-        wishes = session.wishes(prepared, require, create_pr, dry_run)
+        wishes = session.wishes(prepared.plan, require, create_pr, dry_run)
         options = session.Options(wishes, verify=not no_verify, keep_work=keep_work)
-        outcomes = [*prepared.refused, *(session.export_model(report, work, options) for work in prepared.work)]
-        reports = [outcome.report for outcome in outcomes]
-        report.finish(reports)
-        if as_json:
-            report.data(reports)
-        return session.exit_code(outcomes)
+        made = [session.export_model(report, work, options) for work in session.works(prepared.plan)]
+        return _told(report, [*session.refused(prepared.plan), *made], as_json)
 
     _end(report, run)
 
@@ -140,24 +143,85 @@ def plan(
     dataset_rows: DatasetRows = None,
     dataset_revision: DatasetRevision = None,
     time_limit: TimeLimit = None,
+    shard: Annotated[
+        str | None, _option("One of several parts of the models, for runs of their own, as in `2/5`", metavar="I/N")
+    ] = None,
+    save: Annotated[
+        Path | None, _option("Write the plan for `run` and `publish`, each job on its own runner", metavar="FILE")
+    ] = None,
     output: Annotated[
-        Literal["table", "json"], _option("`json` writes the plan to stdout; `table` if not given", "--format")
+        Literal["table", "json", "matrix"],
+        _option("On stdout `json`, the plan, or `matrix` for GitHub Actions; `table` if not given", "--format"),
     ] = "table",
     quiet: Quiet = False,
 ) -> None:
-    """Show what `export` would do with the same arguments: tasks, commits, settings with their origin, jobs, skips."""
+    """Show what `export` would do with the same arguments: tasks, commits, settings with their origin, jobs, skips.
+    With `--save` or `--format matrix` jobs are planned for one runner each, of any kind."""
+    from hub_exporter import matrix, session
+    from hub_exporter.report import Report
+
+    report = Report(quiet=quiet)
+
+    def run() -> ExitCode:
+        fan_out, part = save is not None or output == "matrix", matrix.shard(shard) if shard else (1, 1)
+        prepared = session.prepare(
+            report, sources or (), recipe, _flags(context.params), only, fan_out=fan_out, part=part
+        )
+        made = prepared.plan
+        text = matrix.matrix(made, part) if output == "matrix" else ""
+        if save is not None:
+            session.save_plan(save, made)
+        if output == "json":
+            report.data(made)
+        else:
+            report.plan(made, prepared.models)
+        if text:
+            report.text(f"{text}\n")
+            report.outputs({"matrix": text, "count": str(len(made.jobs))})
+        lost = made.refused and not (fan_out and made.jobs)  # whoever publishes a plan tells what it lacks
+        return session.exit_code(session.refused(made)) if lost else ExitCode.OK
+
+    _end(report, run)
+
+
+@app.command("run", short_help="Run one job of a plan")
+def run_one(
+    job: Annotated[str, typer.Argument(help="Its name, as in the plan", metavar="JOB", show_default=False)],
+    plan_file: PlanFile,
+    to: Annotated[Path, _option("Folder for what comes of it; `JOB` is made in it", metavar="FOLDER")],
+    quiet: Quiet = False,
+) -> None:
+    """Export and check one job of a plan, on the runner that was planned for it. Its files, or why there are none, are
+    left in a folder for `publish`."""
+    from hub_exporter import session
+    from hub_exporter.report import Report
+
+    report = Report(quiet=quiet)
+    _end(report, lambda: session.run_job(report, session.read_plan(plan_file), job, to))
+
+
+@app.command(short_help="Publish what the jobs of a plan left")
+def publish(
+    folder: Annotated[Path, typer.Argument(help="With a folder for each job", metavar="FOLDER", show_default=False)],
+    plan_file: PlanFile,
+    require: Require = None,
+    create_pr: CreatePr = False,
+    dry_run: Annotated[bool, _option("Only say what would be published", "--dry-run")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Check what the jobs of a plan left, and publish what passed: one commit or one pull request for each target. A
+    job that left nothing counts as failed."""
     from hub_exporter import session
     from hub_exporter.report import Report
 
     report = Report(quiet=quiet)
 
     def run() -> ExitCode:
-        prepared = session.prepare(report, sources or (), recipe, _flags(context.params), only)
-        if output == "json":
-            report.data(prepared.plan)
-        else:
-            report.plan(prepared.plan, [work.model for work in prepared.work])
-        return session.exit_code(prepared.refused) if prepared.refused else ExitCode.OK
+        planned = session.read_plan(plan_file)
+        wishes = session.wishes(planned, require, create_pr, dry_run)
+        made = [session.publish_model(report, work, folder, wishes) for work in session.works(planned)]
+        return _told(report, [*session.refused(planned), *made], as_json)
 
     _end(report, run)
 
@@ -219,6 +283,17 @@ def _flags(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
     named = {f"--{name.replace('_', '-')}": value for name, value in parameters.items()}
     return {flag: named[flag] for flag in FLAGS}
+
+
+def _told(report: Report, outcomes: Sequence[Outcome], as_json: bool) -> ExitCode:
+    """Tell what became of all models."""
+    from hub_exporter import session
+
+    reports = [outcome.report for outcome in outcomes]
+    report.finish(reports)
+    if as_json:
+        report.data(reports)
+    return session.exit_code(outcomes)
 
 
 def _end(report: Report, command: Callable[[], ExitCode]) -> NoReturn:

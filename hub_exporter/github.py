@@ -38,11 +38,18 @@ def output(name: str, value: str, mark: str) -> str:
     return f"{name}<<{mark}\n{value}\n{mark}\n"
 
 
+RESULT_LIMIT = 200_000
+"""Characters of the output `result`. GitHub takes 1 MB of all outputs of a job together, counted in UTF-16."""
+
+
 def results(reports: Sequence[ModelReport]) -> dict[str, str]:
-    """The outputs of a step that published: `result` as JSON, and the pages on the Hub, a line for each target."""
+    """The outputs of a step that published: `result` as JSON, and the pages on the Hub, a line for each target.
+
+    A `result` that would be too long is told without reasons, then without jobs.
+    """
     made = [report.publication for report in reports if report.publication and report.publication.url]
     return {
-        "result": msgspec.json.encode([_result(report) for report in reports]).decode(),
+        "result": _short([_result(report) for report in reports]),
         "commit-url": "\n".join(str(one.url) for one in made if one.pull_request is None),
         "pull-request-url": "\n".join(str(one.url) for one in made if one.pull_request is not None),
     }
@@ -61,6 +68,21 @@ def _result(report: ModelReport) -> dict[str, Any]:
         "dry-run": made.dry_run,
         "jobs": [{"job": job.job, "status": job.status, "reason": job.reason} for job in report.results],
     }
+
+
+def _short(told: list[dict[str, Any]]) -> str:
+    """JSON within the limit."""
+    for left_out in ((), ("reason", "error"), ("jobs",)):
+        text = msgspec.json.encode(_without(told, left_out)).decode()
+        if len(text) <= RESULT_LIMIT:
+            return text
+    return "[]"
+
+
+def _without(value: Any, keys: tuple[str, ...]) -> Any:
+    if isinstance(value, dict):
+        return {key: _without(inner, keys) for key, inner in value.items() if key not in keys}
+    return [_without(inner, keys) for inner in value] if isinstance(value, list) else value
 
 
 # ── The summary ──

@@ -89,6 +89,13 @@ def head(repo: str, commit: str, path: str, count: int) -> bytes:
         return patiently(ask)
 
 
+def offline() -> bool:
+    """Whether the user forbids to ask the Hub (`HF_HUB_OFFLINE`)."""
+    from huggingface_hub import is_offline_mode
+
+    return bool(is_offline_mode())
+
+
 def dataset_commit(repo: str, revision: str | None = None) -> str:
     """The commit that `revision` of a dataset names now. Raises like `fetch`."""
     from huggingface_hub import HfApi

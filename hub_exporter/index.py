@@ -60,13 +60,13 @@ def make_index(run: ModelRun, side_files: tuple[Artifact, ...], previous: Index 
     """
     carried = _carried(run, previous, target)
     kept = {result.job for result in carried}
-    own = [_public_result(result, run.work) for result in run.results if result.job not in kept]
+    own = [public_result(result, run.work) for result in run.results if result.job not in kept]
     jobs = [*(_settled(result, run.capture, previous) for result in own), *carried]
     order = {job.job: number for number, job in enumerate(previous.jobs)} if previous else {}
     return Index(
         tool=f"hub-exporter {__version__}",
         source=_source(run.model, previous),
-        capture=_public_capture(run.capture),
+        capture=public_capture(run.capture),
         jobs=tuple(sorted(jobs, key=lambda job: order.get(job.job, len(order)))),
         side_files=side_files,
     )
@@ -131,7 +131,8 @@ def _with_rows(job: JobResult, then: CaptureSpec | None, now: CaptureSpec | None
     return msgspec.structs.replace(job, rows=None if now and rows == now.digest else rows)
 
 
-def _public_result(result: JobResult, work: str) -> JobResult:
+def public_result(result: JobResult, work: str) -> JobResult:
+    """A result without where its work was done."""
     hint = result.hint and result.hint.replace(f"{work}/", "")
     return msgspec.structs.replace(result, log=None, reason=result.reason.replace(f"{work}/", ""), hint=hint)
 
@@ -140,7 +141,7 @@ def _public_model(model: ResolvedModel) -> ResolvedModel:
     return msgspec.structs.replace(model, folder="", source=model.repo or model.name)
 
 
-def _public_capture(spec: CaptureSpec | None) -> CaptureSpec | None:
+def public_capture(spec: CaptureSpec | None) -> CaptureSpec | None:
     """Which rows, not what they say: a dataset has its own terms. Of a file the name, not where it lay."""
     if spec is None:
         return None

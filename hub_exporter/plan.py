@@ -1,6 +1,6 @@
 """What is asked of the models -> one job for each model, backend and variant, or the reason why there is none.
 
-Pure: it reads nothing but its arguments, and the machine where none is named.
+Pure: it reads nothing but its arguments.
 """
 
 from __future__ import annotations
@@ -14,35 +14,36 @@ from pathlib import Path
 
 import msgspec
 
-from hub_exporter.catalogue import BACKENDS, RUNNERS, Backend, Machine
+from hub_exporter.catalogue import BACKENDS, PYTHON, RUNNERS, SET_UP, STAGES, Backend, Machine
 from hub_exporter.errors import UsageError
 from hub_exporter.files import expanded
-from hub_exporter.records import Job, ModelRequest, Plan, ResolvedModel, Skip
+from hub_exporter.records import Job, ModelRequest, Plan, ResolvedModel, Runner, RunnerGroup, Skip
 from hub_exporter.tasks import TASKS, dataset_for
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@.+)?")
 _MINUTES = 60
 
+Label = str | tuple[str, ...] | RunnerGroup
+"""What `runs-on` takes."""
+
 
 def make_plan(
     requests: Sequence[ModelRequest],
     models: Sequence[ResolvedModel],
-    runners: Mapping[str, str] | None = None,
-    only: str | None = None,
+    runners: Mapping[str, str | tuple[str, ...] | Runner] | None = None,
+    only: Sequence[str] | None = None,
     machine: str | None = None,
 ) -> Plan:
     """The plan for `models`, each resolved from the request at the same place.
 
-    `runners` are the recipe's labels by kind of machine, `only` a pattern of job names (`*.onnx.*`), `machine` the
-    kind of machine that the jobs would run on, by default this one. Raises UsageError for a pattern that matches
+    `runners` are the recipe's by kind of machine, `only` patterns of job names (`*.onnx.*`), `machine` the kind of the
+    one machine that all jobs would run on, by default each on its own. Raises UsageError for patterns that match
     nothing and for a target that cannot be one.
     """
     named = unique_names(models)
-    here = machine or this_machine()
+    labels = {kind: label_of(runner) for kind, runner in {**RUNNERS, **(runners or {})}.items()}
     planned = [
-        item
-        for request, model in zip(requests, named, strict=True)
-        for item in _jobs(request, model, {**RUNNERS, **(runners or {})}, here)
+        item for request, model in zip(requests, named, strict=True) for item in _jobs(request, model, labels, machine)
     ]
     chosen = _matching(planned, only) if only else planned
     return Plan(
@@ -64,6 +65,29 @@ def unique_names(models: Sequence[ResolvedModel]) -> tuple[ResolvedModel, ...]:
         taken.add(name)
         named.append(msgspec.structs.replace(model, name=name))
     return tuple(named)
+
+
+def label_of(runner: str | tuple[str, ...] | Runner) -> Label:
+    """What `runs-on` takes for a runner of the recipe."""
+    if not isinstance(runner, Runner):
+        return runner
+    if runner.group is not None:
+        return RunnerGroup(
+            group=runner.group, labels=(runner.label,) if isinstance(runner.label, str) else runner.label
+        )
+    return runner.label
+
+
+def pin_datasets(plan: Plan, commits: Mapping[tuple[str, str | None], str]) -> Plan:
+    """The plan with every dataset at its commit, by (path, revision), so that all jobs draw the same rows."""
+
+    def pinned(job: Job) -> Job:
+        commit = commits.get((job.dataset.path, job.dataset.revision)) if job.dataset else None
+        if job.dataset is None or commit is None:
+            return job
+        return msgspec.structs.replace(job, dataset=msgspec.structs.replace(job.dataset, revision=commit))
+
+    return msgspec.structs.replace(plan, jobs=tuple(map(pinned, plan.jobs)))
 
 
 def this_machine() -> Machine:
@@ -107,14 +131,15 @@ def _target(request: ModelRequest, model: ResolvedModel) -> str:
 
 
 def _jobs(
-    request: ModelRequest, model: ResolvedModel, runners: Mapping[str, str], machine: str
+    request: ModelRequest, model: ResolvedModel, runners: Mapping[str, Label], machine: str | None
 ) -> Iterator[Job | Skip]:
     settings, task, target = request.settings, TASKS[model.task], _target(request, model)
+    minutes = settings.time_limit or _MINUTES
     for backend, variant in itertools.product(settings.backends, settings.variants):
         row, name = BACKENDS[backend], f"{model.name}.{backend}.{variant}"
         reason = next(_obstacles(row, variant, task.layout, machine), None)
         if reason:
-            yield Skip(name=name, reason=reason)
+            yield Skip(name=name, reason=reason, source=model.source, target=target)
             continue
         yield Job(
             name=name,
@@ -124,13 +149,15 @@ def _jobs(
             engine=settings.engine,
             dataset=dataset_for(task, settings.dataset),
             runner=runners[row.runner],
-            time_limit=60.0 * (settings.time_limit or _MINUTES),
+            python=PYTHON,
+            time_limit=60.0 * minutes,
+            minutes=STAGES * minutes + SET_UP,
             target=target,
         )
 
 
-def _obstacles(backend: Backend, variant: str, layout: str, machine: str) -> Iterator[str]:
-    if not backend.runs_on(machine):
+def _obstacles(backend: Backend, variant: str, layout: str, machine: str | None) -> Iterator[str]:
+    if machine is not None and not backend.runs_on(machine):
         yield f"`{backend.name}` runs on `{backend.runner}`, this is `{machine}`"
     if layout not in backend.layouts:
         yield f"`{backend.name}` does not take {layout} models"
@@ -139,9 +166,15 @@ def _obstacles(backend: Backend, variant: str, layout: str, machine: str) -> Ite
         yield f"`{backend.name}` cannot make `{variant}` yet, only {known}"
 
 
-def _matching(planned: list[Job | Skip], only: str) -> list[Job | Skip]:
-    chosen = [item for item in planned if fnmatchcase(item.name, only)]
+def _matching(planned: list[Job | Skip], only: Sequence[str]) -> list[Job | Skip]:
+    chosen = [item for item in planned if any(fnmatchcase(item.name, pattern) for pattern in only)]
     if not chosen:
-        names = ", ".join(f"`{item.name}`" for item in planned)
-        raise UsageError(f"`--only {only}` matches no job", hint=f"The jobs are {names}")
+        names = [f"`{item.name}`" for item in planned[:_SHOWN]]
+        more = [f"{len(planned) - _SHOWN} more"] if len(planned) > _SHOWN else []
+        flags = " ".join(f"--only {pattern}" for pattern in only)
+        raise UsageError(f"`{flags}` matches no job", hint=f"The jobs are {', '.join([*names, *more])}")
     return chosen
+
+
+_SHOWN = 24
+"""Jobs that a message names."""

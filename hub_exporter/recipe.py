@@ -17,7 +17,7 @@ import msgspec
 
 from hub_exporter import strict
 from hub_exporter.catalogue import DEFAULT_BACKENDS, DEFAULT_VARIANTS, RUNNERS
-from hub_exporter.checks import check_applicable, check_consistent, check_level, check_name, place_of
+from hub_exporter.checks import check_applicable, check_consistent, check_level, check_name, check_runner, place_of
 from hub_exporter.errors import UsageError
 from hub_exporter.files import expanded
 from hub_exporter.flags import FLAGS, flag_values
@@ -93,8 +93,9 @@ def requests(
 def _check_recipe(recipe: Recipe, written: Mapping[str, Any], place: str) -> None:
     if not recipe.models:
         raise UsageError(f"{place}: models: there is no model", hint="Add `models: [{source: ./folder}]`")
-    for kind in recipe.runners:
+    for kind, runner in recipe.runners.items():
         check_name(kind, RUNNERS, f"{place}: runners: unknown kind of runner")
+        check_runner(runner, f"{place}: runners.{kind}")
     for key in ("source", "target"):
         if key in written.get("defaults", {}):
             raise UsageError(f"{place}: defaults.{key}: belongs to a model", hint="Move it to an entry of `models`")

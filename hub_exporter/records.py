@@ -2,6 +2,7 @@
 
     Recipe ──resolve──> ResolvedModel ──plan──> Plan(jobs, skipped)
     Job ──export──> ExportOutcome ──verify──> Verification ──> JobResult ──write──> Index + files in the target
+    Job ──run, elsewhere──> CellResult + files ──publish──> the same
 
 All of them are frozen and strict and go to JSON and back without loss. Anything else is a local of one function.
 Sizes are bytes, durations seconds, unless a field says otherwise.
@@ -137,13 +138,27 @@ class PublishSettings(Record, kw_only=True, rename="kebab"):
     """`any` keeps what passed; `all` writes nothing unless every job passed."""
 
 
+class Runner(Record, kw_only=True, rename="kebab"):
+    """A runner of GitHub Actions, and what it has. `memory` and `disk` of GitHub's own runners are known."""
+
+    label: str | tuple[str, ...] = ()
+    """Its label, or several: a runner must have all of them."""
+    group: str | None = None
+    """Runner group of the organisation that it is in."""
+    memory: float | None = None
+    """GB."""
+    disk: float | None = None
+    """GB that are free when a job begins."""
+
+
 class Recipe(Record, kw_only=True, rename="kebab"):
     """`hub-exporter.yaml`, or the command line that says the same."""
 
     defaults: ModelSettings = ModelSettings()
     models: tuple[ModelSettings, ...] = ()
-    runners: dict[str, str] = {}
-    """Runner kind -> label of the runner: `linux-cpu`, `linux-cuda`, `macos-arm64`."""
+    runners: dict[str, str | tuple[str, ...] | Runner] = {}
+    """Runner kind (`linux-cpu`, `linux-cuda`, `macos-arm64`) -> label of the runner, list of labels, or what it has:
+    `{label: big, memory: 64, disk: 300}`."""
     publish: PublishSettings = PublishSettings()
 
 
@@ -222,6 +237,13 @@ class ResolvedModel(Record, kw_only=True):
 # ── The plan ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class RunnerGroup(Record, kw_only=True):
+    """What `runs-on` takes for a group of runners."""
+
+    group: str
+    labels: tuple[str, ...] = ()
+
+
 class Job(Record, kw_only=True):
     """One export: a model, a backend, a variant. It carries all that its process needs."""
 
@@ -232,10 +254,16 @@ class Job(Record, kw_only=True):
     variant: str
     engine: EngineOptions
     dataset: DatasetSpec | None
-    runner: str
-    """Label of the runner that can make and check it."""
+    runner: str | tuple[str, ...] | RunnerGroup
+    """Label, labels or group of the runner that can make and check it: what `runs-on` takes."""
+    python: str
+    """Version for its environment on a runner."""
+    pins: str = ""
+    """Digest of the pins of its backend."""
     time_limit: float
     """Seconds for each of its stages."""
+    minutes: int
+    """After which its runner is stopped: all stages, and setting up."""
     target: str
 
 
@@ -244,12 +272,30 @@ class Skip(Record, kw_only=True):
 
     name: str
     reason: str
+    source: str = ""
+    """Of its model, as the user wrote it."""
+    target: str = ""
+
+
+class Refusal(Record, kw_only=True):
+    """A model that was asked for and cannot be planned: an error on its way to whoever publishes the plan."""
+
+    source: str
+    target: str
+    kind: str
+    """Name in `ERRORS_BY_NAME`."""
+    message: str
+    hint: str | None = None
 
 
 class Plan(Record, kw_only=True):
+    """What is to be done. As a file it goes to every runner, and to the machine that publishes."""
+
     jobs: tuple[Job, ...]
     skipped: tuple[Skip, ...] = ()
     requests: tuple[ModelRequest, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    publish: PublishSettings = PublishSettings()
 
 
 # ── Rows and capture ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -421,6 +467,19 @@ class JobResult(Record, kw_only=True):
     """Digest of the rows it was made and checked with; `None` where they are those of the index's `capture`."""
 
 
+class CellResult(Record, kw_only=True):
+    """`result.json`: what one job of a plan left on its runner, whether it passed or not. The files of one that passed
+    lie beside it under `files/`, the side files of its model under `source/`."""
+
+    tool: str
+    """`hub-exporter 0.1.0`"""
+    job: Job
+    """As it was planned."""
+    result: JobResult
+    capture: CaptureSpec | None
+    """Which rows, not what they say; `None` where none were drawn."""
+
+
 class Index(Record, kw_only=True):
     """`hub-exporter.json`: what is in a target, where it came from and what was proved."""
 
@@ -571,13 +630,15 @@ class Event(Record, kw_only=True):
 class ModelRun(Record, kw_only=True):
     """What the run stage hands to the writing one: results, and the files of those that passed.
 
-    The files of a passed job lie under `work/<job>/<path of the artifact in the target>`.
+    The files of a passed job lie under `work/<job>/<path of the artifact in the target>`, and are moved from there.
     """
 
     model: ResolvedModel
     work: str
     capture: CaptureSpec | None
     results: tuple[JobResult, ...]
+    kept: dict[str, str] = {}
+    """Job -> folder that its files lie under instead, where they are to stay: results of other machines."""
 
 
 # ── Pins ──────────────────────────────────────────────────────────────────────────────────────────────────────────

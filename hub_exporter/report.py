@@ -83,18 +83,22 @@ class Report:
     # ── Afterwards ──
 
     def finish(self, reports: Sequence[ModelReport]) -> None:
-        """The final table, then what did not pass and why; on GitHub Actions annotations and the step summary too."""
-        results = [result for report in reports for result in report.results]
-        if results and not self._quiet:
-            self._console.print(_results_table(results))
-        for result in results:
-            if result.status != "passed":
-                self._not_passed(result)
+        """The final table, then what did not pass and why; on GitHub Actions annotations, the step summary and the
+        outputs of the step too."""
+        self.results([result for report in reports for result in report.results])
         for report in reports:
             self._written(report)
         if reports:
             _append(self._summary, github.summary(reports))
             self.outputs(github.results(reports))
+
+    def results(self, results: Sequence[JobResult]) -> None:
+        """How jobs ended: a table, and what did not pass and why."""
+        if results and not self._quiet:
+            self._console.print(_results_table(results))
+        for result in results:
+            if result.status != "passed":
+                self._not_passed(result)
 
     def outputs(self, values: Mapping[str, str]) -> None:
         """What later steps of a workflow read, by name."""
@@ -165,7 +169,7 @@ class Report:
         if plan.jobs:
             table = _table("job", "runner", "target")
             for job in plan.jobs:
-                table.add_row(*map(_cell, (job.name, job.runner, job.target)))
+                table.add_row(*map(_cell, (job.name, wording.runner(job.runner), job.target)))
             self._console.print(table)
         for skip in plan.skipped:
             self.line(f"{skip.name} skipped: {skip.reason}", STYLES["skipped"])

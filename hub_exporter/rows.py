@@ -45,6 +45,12 @@ def open_rows(spec: DatasetSpec, task: Task) -> tuple[Rows, str | None]:
     return _numbered(_explained(_READERS[suffix](path), spec.path)), None
 
 
+def hub_dataset(spec: DatasetSpec) -> bool:
+    """Whether the rows come from a repository of the Hub."""
+    path = expanded(spec.path)
+    return path.suffix.lower() not in _FILES and not path.exists() and _HUB_ID.fullmatch(spec.path) is not None
+
+
 def _numbered(records: Iterator[dict[str, Any]]) -> Rows:
     for number, record in enumerate(records):
         yield str(number), record
@@ -126,12 +132,16 @@ _FILES = (*_READERS, ".parquet")
 
 
 def _from_datasets(spec: DatasetSpec) -> tuple[Rows, str | None]:
-    on_hub = not expanded(spec.path).exists() and _HUB_ID.fullmatch(spec.path) is not None
+    commit = commit_of(spec) if hub_dataset(spec) else None
+    return _numbered(_streamed(spec, spec.path, name=spec.name, split=spec.split, revision=commit)), commit
+
+
+def commit_of(spec: DatasetSpec) -> str:
+    """The commit that a dataset of the Hub is at now. Raises DatasetError."""
     try:
-        commit = hub.dataset_commit(spec.path, spec.revision) if on_hub else None
+        return hub.dataset_commit(spec.path, spec.revision)
     except HubExporterError as error:
         raise DatasetError(str(error), hint=f"{error.hint}. {OFFLINE_HINT}" if error.hint else OFFLINE_HINT) from error
-    return _numbered(_streamed(spec, spec.path, name=spec.name, split=spec.split, revision=commit)), commit
 
 
 def _streamed(spec: DatasetSpec, *args: Any, **kwargs: Any) -> Iterator[dict[str, Any]]:

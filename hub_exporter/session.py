@@ -4,34 +4,46 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from hub_exporter import hub, wording
+from hub_exporter import cells, hub, wording
 from hub_exporter.catalogue import BACKENDS
-from hub_exporter.errors import ExitCode, HubError, HubExporterError, UsageError
-from hub_exporter.plan import hub_target, make_plan, unique_names
+from hub_exporter.checks import check_name
+from hub_exporter.errors import ERRORS_BY_NAME, ExitCode, HubError, HubExporterError, SourceError, UsageError
+from hub_exporter.folder import explained, open_work
+from hub_exporter.matrix import requests_of
+from hub_exporter.plan import hub_target, make_plan, pin_datasets, this_machine, unique_names
 from hub_exporter.publish import needed_bytes
 from hub_exporter.recipe import load_recipe, requests
 from hub_exporter.records import (
+    DatasetSpec,
     Job,
     JobResult,
     ModelReport,
     ModelRequest,
     ModelRun,
+    ModelSettings,
     Plan,
     Publication,
     PublishSettings,
+    Refusal,
     ResolvedModel,
+    Skip,
+    Status,
+    from_json,
+    to_json,
 )
 from hub_exporter.report import Report
 from hub_exporter.resolve import resolve
+from hub_exporter.rows import commit_of, hub_dataset
 from hub_exporter.run import load_again, run_model
 from hub_exporter.targets import Wishes, target_of
+from hub_exporter.tasks import TASKS, dataset_for
 from hub_exporter.weights import fetch_weights, missing_weights
 
 
@@ -39,10 +51,15 @@ from hub_exporter.weights import fetch_weights, missing_weights
 class Work:
     """One model of the plan."""
 
-    model: ResolvedModel
+    source: str
     target: str
     jobs: tuple[Job, ...]
     skipped: tuple[JobResult, ...]
+
+    @property
+    def model(self) -> ResolvedModel:
+        """Of its jobs, where it has any."""
+        return self.jobs[0].model
 
 
 @dataclass(frozen=True)
@@ -54,17 +71,6 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """The plan, the work in it, and the models that cannot be worked on."""
-
-    plan: Plan
-    work: tuple[Work, ...]
-    refused: tuple[Outcome, ...]
-    publish: PublishSettings
-    """From the recipe."""
-
-
-@dataclass(frozen=True)
 class Options:
     """What the command line alone decides."""
 
@@ -73,54 +79,115 @@ class Options:
     keep_work: bool
 
 
+# ── Before the work ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The plan, and the models in it."""
+
+    plan: Plan
+    models: tuple[ResolvedModel, ...]
+
+
 def prepare(
-    report: Report, sources: Sequence[str], recipe_file: Path | None, flags: Mapping[str, Any], only: str | None
+    report: Report,
+    sources: Sequence[str],
+    recipe_file: Path | None,
+    flags: Mapping[str, Any],
+    only: Sequence[str] | None = None,
+    *,
+    fan_out: bool = False,
+    part: tuple[int, int] = (1, 1),
 ) -> Prepared:
-    """Read what is asked for, resolve every model, and plan. Raises UsageError."""
+    """Read what is asked for, resolve every model of `part`, and plan. Raises UsageError.
+
+    Planned is for this machine; `fan_out` plans for one runner each, and pins the datasets as well.
+    """
     recipe = load_recipe(recipe_file) if recipe_file else None
+    pins = _Pins() if fan_out else None
     found, refused = [], []
-    for request in requests(recipe, sources, flags):
+    for request in requests_of(requests(recipe, sources, flags), part):
         try:
-            found.append((request, resolve(request)))
+            model = resolve(request)
+            if pins:
+                pins.add(dataset_for(TASKS[model.task], request.settings.dataset))
+            found.append((request, model))
         except HubExporterError as error:
             report.error(error, request.settings.source)
-            refused.append(_refused(request, error))
-    models = unique_names([model for _, model in found])
-    asked = [request for request, _ in found]
-    plan = make_plan(asked, models, recipe.runners if recipe else {}, only if found else None)
-    work = tuple(_work(plan, request, model) for request, model in zip(asked, models, strict=True))
-    return Prepared(plan, work, tuple(refused), recipe.publish if recipe else PublishSettings())
+            refused.append(_refusal(request, error))
+    asked, models = [request for request, _ in found], unique_names([model for _, model in found])
+    runners = recipe.runners if recipe else {}
+    plan = make_plan(asked, models, runners, only if found else None, None if fan_out else this_machine())
+    plan = pin_datasets(plan, pins.commits) if pins else plan
+    settings = recipe.publish if recipe else PublishSettings()
+    return Prepared(msgspec.structs.replace(plan, refused=tuple(refused), publish=settings), models)
 
 
-def _refused(request: ModelRequest, error: HubExporterError) -> Outcome:
-    settings = request.settings
-    report = ModelReport(source=settings.source, target=settings.target, results=(), written=False, error=str(error))
-    return Outcome(report, error)
+class _Pins:
+    """The commits of datasets, each asked for once."""
+
+    def __init__(self) -> None:
+        self.commits: dict[tuple[str, str | None], str] = {}
+
+    def add(self, dataset: DatasetSpec) -> None:
+        """Raises DatasetError. Offline the cache decides, when the rows are drawn."""
+        key = (dataset.path, dataset.revision)
+        if key not in self.commits and hub_dataset(dataset) and not hub.offline():
+            self.commits[key] = commit_of(dataset)
 
 
-def _work(plan: Plan, request: ModelRequest, model: ResolvedModel) -> Work:
-    jobs = tuple(job for job in plan.jobs if job.model == model)
-    skipped = []
+def _refusal(request: ModelRequest, error: HubExporterError) -> Refusal:
+    settings, kind = request.settings, type(error).__name__
+    return Refusal(source=settings.source, target=settings.target, kind=kind, message=str(error), hint=error.hint)
+
+
+def refused(plan: Plan) -> tuple[Outcome, ...]:
+    """The models that could not be planned."""
+    outcomes = []
+    for refusal in plan.refused:
+        error = ERRORS_BY_NAME[refusal.kind](refusal.message, hint=refusal.hint)
+        made = ModelReport(source=refusal.source, target=refusal.target, results=(), written=False, error=str(error))
+        outcomes.append(Outcome(made, error))
+    return tuple(outcomes)
+
+
+def works(plan: Plan) -> tuple[Work, ...]:
+    """The models of a plan, with the jobs and skips of each."""
+    jobs: dict[str, list[Job]] = {}
+    skips: dict[str, list[Skip]] = {}
+    for job in plan.jobs:
+        jobs.setdefault(job.model.name, []).append(job)
     for skip in plan.skipped:
-        name, backend, variant = skip.name.rsplit(".", 2)
-        if name == model.name:
-            result = JobResult(job=skip.name, backend=backend, variant=variant, status="skipped", reason=skip.reason)
-            skipped.append(result)
-    return Work(model, jobs[0].target if jobs else request.settings.target, jobs, tuple(skipped))
+        skips.setdefault(skip.name.rsplit(".", 2)[0], []).append(skip)
+    made = []
+    for name in dict.fromkeys([*jobs, *skips]):
+        own, not_run = tuple(jobs.get(name, ())), tuple(map(_skipped, skips.get(name, ())))
+        source, target = (own[0].model.source, own[0].target) if own else (skips[name][0].source, skips[name][0].target)
+        made.append(Work(source, target, own, not_run))
+    return tuple(made)
 
 
-def wishes(prepared: Prepared, require: str | None, create_pr: bool, dry_run: bool) -> Wishes:
+def _skipped(skip: Skip) -> JobResult:
+    _, backend, variant = skip.name.rsplit(".", 2)
+    return JobResult(job=skip.name, backend=backend, variant=variant, status="skipped", reason=skip.reason)
+
+
+def wishes(plan: Plan, require: str | None, create_pr: bool, dry_run: bool) -> Wishes:
     """How to publish: the command line before the recipe. Raises UsageError for a pull request to a folder."""
-    folders = [work.target for work in prepared.work if work.jobs and hub_target(work.target) is None]
+    folders = [job.target for job in plan.jobs if hub_target(job.target) is None]
     if create_pr and folders:
         raise UsageError(
             f"--create-pr: `{folders[0]}` is a folder", hint="Name a repository of the Hub with `--to namespace/name`"
         )
     return Wishes(
-        require=require or prepared.publish.require,
-        create_pr=create_pr or prepared.publish.mode == "pull-request",
+        require=require or plan.publish.require,
+        create_pr=create_pr or plan.publish.mode == "pull-request",
         dry_run=dry_run,
     )
+
+
+# ── All on this machine ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def export_model(report: Report, work: Work, options: Options) -> Outcome:
@@ -130,19 +197,33 @@ def export_model(report: Report, work: Work, options: Options) -> Outcome:
         if work.jobs:
             target = target_of(work.target, options.wishes)
             needed = needed_bytes(work.model, len(work.jobs))
-            target.prepare(work.model, needed, [BACKENDS[job.backend].folder for job in work.jobs])
+            target.prepare(work.model, needed, _folders(work))
             report.begin(work.model, work.jobs, work.target)
             with target.open_work(keep=options.keep_work) as folder:
-                run = _run(report, work, folder, options)
+                run = _run(report, work.jobs, folder, options.verify)
+                if options.keep_work:
+                    report.line(f"{work.source}: the working folder is {folder}")
+                else:
+                    run = msgspec.structs.replace(run, results=_with_logs_kept(run.results))
                 results = (*run.results, *work.skipped)
                 publication = target.publish(run)
                 if publication and publication.commit and not publication.unchanged:
                     _load_published(work, run, publication, folder)
     except HubExporterError as error:
-        report.error(error, work.model.source)
+        report.error(error, work.source)
         stopped = error
+    return _outcome(work, results, publication, stopped)
+
+
+def _folders(work: Work) -> list[str]:
+    return [BACKENDS[job.backend].folder for job in work.jobs]
+
+
+def _outcome(
+    work: Work, results: tuple[JobResult, ...], publication: Publication | None, stopped: HubExporterError | None
+) -> Outcome:
     made = ModelReport(
-        source=work.model.source,
+        source=work.source,
         target=work.target,
         results=results,
         written=publication is not None and not (publication.dry_run or publication.unchanged),
@@ -165,16 +246,14 @@ def _load_published(work: Work, run: ModelRun, made: Publication, folder: Path) 
         )
 
 
-def _run(report: Report, work: Work, folder: Path, options: Options) -> ModelRun:
-    if options.keep_work:
-        report.line(f"{work.model.source}: the working folder is {folder}")
-    absent = missing_weights(work.model)
+def _run(report: Report, jobs: tuple[Job, ...], folder: Path, verify: bool) -> ModelRun:
+    model = jobs[0].model
+    absent = missing_weights(model)
     if absent:
-        report.line(f"{work.model.source}: fetching {wording.size(absent)} of weights")
-        fetch_weights(work.model)
-    with report.progress([work.model.name, *(job.name for job in work.jobs)]) as progress:
-        run = run_model(work.model, work.jobs, folder, progress.event, options.verify)
-    return run if options.keep_work else msgspec.structs.replace(run, results=_with_logs_kept(run.results))
+        report.line(f"{model.source}: fetching {wording.size(absent)} of weights")
+        fetch_weights(model)
+    with report.progress([model.name, *(job.name for job in jobs)]) as progress:
+        return run_model(model, jobs, folder, progress.event, verify)
 
 
 def _with_logs_kept(results: tuple[JobResult, ...]) -> tuple[JobResult, ...]:
@@ -192,14 +271,112 @@ def _with_log_in(folder: Path, result: JobResult) -> JobResult:
     return msgspec.structs.replace(result, log=str(log))
 
 
+# ── Each job on a runner, and one that publishes ──────────────────────────────────────────────────────────────────
+
+
+def read_plan(path: Path) -> Plan:
+    """A plan that was saved. Raises UsageError."""
+    hint = "Make it with `hub-exporter plan --save FILE`, by the same version of hub-exporter"
+    try:
+        return from_json(path.read_bytes(), Plan)
+    except OSError as error:
+        raise UsageError(f"The plan `{path}` cannot be read: {error.strerror}", hint=hint) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UsageError(f"`{path}` is not a plan: {error}", hint=hint) from error
+
+
+def save_plan(path: Path, plan: Plan) -> None:
+    """Write a plan for `read_plan`. Raises UsageError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(to_json(plan))
+    except OSError as error:
+        raise UsageError(f"--save: `{path}` cannot be written: {error.strerror}", hint="Name another file") from error
+
+
+def run_job(report: Report, plan: Plan, name: str, root: Path) -> ExitCode:
+    """Run one job of a plan, for a publisher elsewhere: what comes of it is below `root`. Raises UsageError for a job
+    that is not in the plan, TargetError where nothing can be written."""
+    job = next((job for job in plan.jobs if job.name == name), None)
+    if job is None:
+        check_name(name, [job.name for job in plan.jobs], "The plan has no job")
+    assert job is not None
+    place = root / name
+    with explained(place):
+        shutil.rmtree(place, ignore_errors=not place.is_dir())  # what an earlier try left is no result of this one
+    stopped, capture = None, None
+    with open_work(place) as work:
+        try:
+            job = _here(job)
+            report.begin(job.model, (job,), str(place))
+            run = _run(report, (job,), work, verify=True)
+            capture, (result,) = run.capture, run.results
+        except HubExporterError as error:
+            stopped = error
+            result = JobResult(
+                job=name,
+                backend=job.backend,
+                variant=job.variant,
+                status="failed",
+                reason=str(error),
+                hint=error.hint,
+            )
+        cells.write(place, job, result, capture, work)
+    report.results([result])
+    return stopped.exit_code if stopped else exit_code_of([result.status])
+
+
+def _here(job: Job) -> Job:
+    """The job with its model on this machine. Raises UsageError on a machine of another kind, SourceError for a source
+    that is not what was planned."""
+    backend, machine = BACKENDS[job.backend], this_machine()
+    if not backend.runs_on(machine):
+        raise UsageError(
+            f"`{job.name}` needs a machine of the kind `{backend.runner}`, this is `{machine}`",
+            hint=f"Name the right label for `{backend.runner}` under `runners:` in the recipe",
+        )
+    planned = job.model
+    source = f"{planned.repo}@{planned.commit}" if planned.repo else planned.source
+    settings = ModelSettings(source=source, task=planned.task, trust_remote_code=planned.remote_code)
+    found = resolve(ModelRequest(settings=settings))
+    if (found.commit, found.files) != (planned.commit, planned.files):
+        differing = sorted({file.path for file in {*found.files} ^ {*planned.files}})
+        what = f": `{differing[0]}` is another" if differing else ""
+        raise SourceError(f"`{planned.source}` is not what was planned{what}", hint="Plan again, and run that plan")
+    return msgspec.structs.replace(job, model=msgspec.structs.replace(planned, folder=found.folder))
+
+
+def publish_model(report: Report, work: Work, root: Path, wishes: Wishes) -> Outcome:
+    """Publish what passed of one model, from the results below `root`. What stops it is reported."""
+    results, publication, stopped = work.skipped, None, None
+    try:
+        if work.jobs:
+            run = cells.merged(root, work.jobs, cells.gather(root, work.jobs))
+            results = (*run.results, *work.skipped)
+            if run.kept:
+                target = target_of(work.target, wishes)
+                size = sum(artifact.size for result in run.results for artifact in result.artifacts)
+                target.prepare(run.model, size, _folders(work))
+                publication = target.publish(run)
+    except HubExporterError as error:
+        report.error(error, work.source)
+        stopped = error
+    return _outcome(work, results, publication, stopped)
+
+
+# ── How it ended ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def exit_code(outcomes: Sequence[Outcome]) -> ExitCode:
     """The worst that happened: a wrong file, a job without one, a model that was not worked on, no job at all."""
     statuses = {result.status for outcome in outcomes for result in outcome.report.results}
     errors = [outcome.error for outcome in outcomes if outcome.error]
+    lost = statuses & {"mismatch", "failed"}
+    return errors[0].exit_code if errors and not lost else exit_code_of(statuses)
+
+
+def exit_code_of(statuses: Collection[Status]) -> ExitCode:
+    """The worst of how jobs ended."""
     if "mismatch" in statuses:
         return ExitCode.MISMATCH
-    if "failed" in statuses:
-        return ExitCode.FAILED
-    if errors:
-        return errors[0].exit_code
-    return ExitCode.OK if "passed" in statuses else ExitCode.FAILED
+    return ExitCode.OK if "passed" in statuses and "failed" not in statuses else ExitCode.FAILED

@@ -32,9 +32,10 @@ class Content:
 
     index: Index
     made: Mapping[str, Path]
-    """Files of this run, by their path in the target."""
+    """Files of this run, by their path in the target: they may be moved there."""
     carried: Mapping[str, Path]
-    """Side files of the model, by their path in the target: they lie in the model's folder and are to stay there."""
+    """Files that are to stay where they are, by their path in the target: side files of the model, in its folder, and
+    results of other machines."""
     card: bytes
     artifacts: Mapping[str, Artifact]
     """Sizes and digests of all of them, card and index included."""
@@ -64,9 +65,10 @@ def content_of(run: ModelRun, target: Standing, previous: Index | None, *, own: 
     model = _without_our_tags(run.model) if own else run.model
     run = msgspec.structs.replace(run, model=model)
     side_files = () if own else side_files_of(model)
-    made = dict(_made(run))
+    made = dict(_made(run, kept=False))
     planned = [*(artifact for artifact in _artifacts(run)), *side_files]
     carried = {artifact.path: Path(model.folder) / artifact.path for artifact in side_files}
+    carried |= dict(_made(run, kept=True))
     check_nothing_foreign(target, previous, planned, made | carried)
     index = make_index(run, side_files, previous, target)
     index, card = _with_card(index, target, previous, own)
@@ -157,10 +159,12 @@ def _artifacts(run: ModelRun) -> Iterator[Artifact]:
         yield from result.artifacts if result.status == "passed" else ()
 
 
-def _made(run: ModelRun) -> Iterator[tuple[str, Path]]:
-    for result in run.results:
-        for artifact in result.artifacts if result.status == "passed" else ():
-            source = Path(run.work) / result.job / folder.inside(artifact.path)
+def _made(run: ModelRun, *, kept: bool) -> Iterator[tuple[str, Path]]:
+    passed = [result for result in run.results if result.status == "passed" and (result.job in run.kept) == kept]
+    for result in passed:
+        place = Path(run.kept.get(result.job) or f"{run.work}/{result.job}")
+        for artifact in result.artifacts:
+            source = place / folder.inside(artifact.path)
             if not source.is_file() or source.stat().st_size != artifact.size:
                 raise HubExporterError(f"`{source}` is not the file that was verified", hint="Report this: it is a bug")
             yield artifact.path, source

@@ -65,7 +65,7 @@ def check(value: Any, kind: Any, place: str) -> None:
         _check_record(value, kind, place)
     elif origin in (typing.Union, types.UnionType):
         if value is not None:
-            check(value, next(option for option in arguments if option is not types.NoneType), place)
+            check(value, _meant(value, [option for option in arguments if option is not types.NoneType]), place)
     elif origin is dict:
         for key, item in _mapping(value, place).items():
             check(item, arguments[1], inside(place, key))
@@ -74,6 +74,15 @@ def check(value: Any, kind: Any, place: str) -> None:
             check(item, arguments[0], f"{place}[{index}]")
     else:
         _check_leaf(value, kind, place)
+
+
+def _meant(value: Any, options: list[Any]) -> Any:
+    """The option that a value of this form is meant as: a record for keys, a tuple for a list, else the first."""
+    records = [option for option in options if isinstance(option, type) and issubclass(option, msgspec.Struct)]
+    lists = [option for option in options if typing.get_origin(option) is tuple]
+    return next(
+        iter(records if isinstance(value, dict) else lists if isinstance(value, list | tuple) else ()), options[0]
+    )
 
 
 def convert(value: Any, kind: type[_R], place: str) -> _R:

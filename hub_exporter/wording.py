@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from hub_exporter.records import CaseResult, Publication, Verification
+from hub_exporter.records import CaseResult, Publication, RunnerGroup, Verification
 
 CHANGES = ("added", "changed", "unchanged", "deleted")
 
@@ -101,6 +101,13 @@ def cosine(value: float) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 job`, `4 jobs`"""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def runner(label: str | tuple[str, ...] | RunnerGroup) -> str:
+    """What a job's `runs-on` says: `ubuntu-latest`, `self-hosted + gpu`, `group large: linux`."""
+    if isinstance(label, RunnerGroup):
+        return f"group {label.group}" + (f": {runner(label.labels)}" if label.labels else "")
+    return label if isinstance(label, str) else " + ".join(label)
 
 
 def publication(made: Publication, target: str) -> str:

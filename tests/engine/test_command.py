@@ -210,9 +210,10 @@ def test_a_full_disk_is_said_and_nothing_is_left(small_disk: Path, monkeypatch: 
     monkeypatch.setattr(session, "needed_bytes", lambda model, jobs: 0)  # past the check that would have refused it
     flags = {"--to": str(small_disk / "out"), "--dataset": str(ROWS), "--backends": "onnx"}
     report = Report(quiet=True)
-    prepared = session.prepare(report, [str(TINY)], None, flags, None)
+    prepared = session.prepare(report, [str(TINY)], None, flags)
 
-    outcome = session.export_model(report, prepared.work[0], session.Options(Wishes(), verify=False, keep_work=False))
+    (work,) = session.works(prepared.plan)
+    outcome = session.export_model(report, work, session.Options(Wishes(), verify=False, keep_work=False))
 
     assert session.exit_code([outcome]) == ExitCode.TARGET
     assert "disk is full" in str(outcome.error) or "disk" in str(outcome.error)

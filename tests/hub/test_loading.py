@@ -29,7 +29,7 @@ commit = api.upload_folder(repo_id="org/loading", folder_path=work / "files").oi
 component = Component(name="model", file="model.onnx", inputs=(), outputs=())
 outcome = ExportOutcome(components=(component,), layout="encoder")
 job = Job(name="m.onnx.fp32", model=model(), backend="onnx", variant="fp32", engine=EngineOptions(), dataset=None,
-          runner="here", time_limit=60.0, target="org/loading")
+          runner="here", python="3.12", time_limit=60.0, minutes=5, target="org/loading")
 result = JobResult(job=job.name, backend="onnx", variant="fp32", status="passed", folder="onnx", export=outcome)
 names = ["onnx/model.onnx", "onnx/model.onnx_data"]
 whole = hub.fresh_copy("org/loading", commit, names, work / "cache")

@@ -300,8 +300,7 @@ def test_help_and_plan_never_import_what_is_heavy(arguments):
 
 def test_how_to_publish_is_said_by_the_command_line_before_the_recipe():
     settings = PublishSettings(mode="pull-request", require="all")
-    prepared = session.Prepared(Plan(jobs=()), (), (), settings)
-    plain = session.Prepared(Plan(jobs=()), (), (), PublishSettings())
+    prepared, plain = Plan(jobs=(), publish=settings), Plan(jobs=())
 
     assert session.wishes(prepared, None, create_pr=False, dry_run=False) == Wishes("all", create_pr=True)
     assert session.wishes(prepared, "any", create_pr=False, dry_run=True) == Wishes("any", create_pr=True, dry_run=True)

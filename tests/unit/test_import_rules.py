@@ -20,7 +20,7 @@ LAYERS = (
     {"capture", "checkpoint", "folder", "github", "metadata", "pins", "snippets", "tasks"},
     {"checks", "index", "loading", "progress", "schema", "section"},
     {"card", "flags", "reference", "report"},
-    {"graphs", "plan", "recipe", "staging"},
+    {"cells", "graphs", "matrix", "plan", "recipe", "staging"},
     {"publish"},
     {"backends", "hub"},
     {"weights"},

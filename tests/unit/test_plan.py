@@ -37,9 +37,10 @@ def asked(*sources: str, **flags: Any) -> Sequence[ModelRequest]:
     return requests(None, sources, {f"--{name.replace('_', '-')}": value for name, value in flags.items()})
 
 
-def plan(*names: str, only: str | None = None, machine: str = "linux-cpu", **flags: Any) -> Plan:
+def plan(*names: str, only: str | None = None, machine: str | None = "linux-cpu", **flags: Any) -> Plan:
     models = [model(name) for name in names]
-    return make_plan(asked(*(m.source for m in models), **flags), models, only=only, machine=machine)
+    patterns = [only] if only else None
+    return make_plan(asked(*(m.source for m in models), **flags), models, only=patterns, machine=machine)
 
 
 def names(made: Plan) -> list[str]:

@@ -316,3 +316,14 @@ def test_the_plan_says_what_and_why_and_what_not(capsys):
     assert "sentence-transformers/all-MiniLM-L6-v2: sentence-similarity (from modules.json), BertModel" in shown
     assert f"commit {made_up.COMMIT}" in shown
     assert "all-MiniLM-L6-v2.executorch-mlx.fp32 skipped: needs a Mac" in shown
+
+
+def test_a_result_that_is_too_long_for_an_output_loses_its_reasons_then_its_jobs():
+    lost = made_up.not_passed("onnx", "failed", "x" * 1000)
+    reasons = github.results([model_report(lost)] * 300)["result"]
+    jobs = github.results([model_report(*[lost] * 20)] * 300)["result"]
+
+    assert max(len(reasons), len(jobs)) <= github.RESULT_LIMIT
+    assert set(json.loads(reasons)[0]["jobs"][0]) == {"job", "status"}
+    assert "jobs" not in json.loads(jobs)[0]
+    assert len(json.loads(jobs)) == 300
