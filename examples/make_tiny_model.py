@@ -176,6 +176,7 @@ def train_tokenizer(days: list[Day], folder: Path) -> PreTrainedTokenizerBase:
         "chat_template": CHAT_TEMPLATE,
         "clean_up_tokenization_spaces": False,
         "eos_token": END,
+        "model_input_names": ["input_ids", "attention_mask"],  # transformers 4 would add token types
         "model_max_length": CONTEXT,
         "pad_token": PAD,
         "padding_side": "left",
