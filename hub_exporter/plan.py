@@ -6,15 +6,13 @@ Pure: it reads nothing but its arguments.
 from __future__ import annotations
 
 import itertools
-import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 import msgspec
 
-from hub_exporter.catalogue import BACKENDS, PYTHON, RUNNERS, SET_UP, STAGES, Backend, Machine
+from hub_exporter.catalogue import BACKENDS, PYTHON, RUNNERS, SET_UP, STAGES, Backend
 from hub_exporter.errors import UsageError
 from hub_exporter.files import expanded
 from hub_exporter.records import Job, ModelRequest, Plan, ResolvedModel, Runner, RunnerGroup, Skip
@@ -33,17 +31,20 @@ def make_plan(
     runners: Mapping[str, str | tuple[str, ...] | Runner] | None = None,
     only: Sequence[str] | None = None,
     machine: str | None = None,
+    pins: Mapping[str, str] | None = None,
 ) -> Plan:
     """The plan for `models`, each resolved from the request at the same place.
 
     `runners` are the recipe's by kind of machine, `only` patterns of job names (`*.onnx.*`), `machine` the kind of the
-    one machine that all jobs would run on, by default each on its own. Raises UsageError for patterns that match
-    nothing and for a target that cannot be one.
+    one machine that all jobs would run on, by default each on its own, `pins` the digests of pins by backend. Raises
+    UsageError for patterns that match nothing and for a target that cannot be one.
     """
     named = unique_names(models)
     labels = {kind: label_of(runner) for kind, runner in {**RUNNERS, **(runners or {})}.items()}
     planned = [
-        item for request, model in zip(requests, named, strict=True) for item in _jobs(request, model, labels, machine)
+        item
+        for request, model in zip(requests, named, strict=True)
+        for item in _jobs(request, model, labels, machine, pins or {})
     ]
     chosen = _matching(planned, only) if only else planned
     return Plan(
@@ -90,13 +91,6 @@ def pin_datasets(plan: Plan, commits: Mapping[tuple[str, str | None], str]) -> P
     return msgspec.structs.replace(plan, jobs=tuple(map(pinned, plan.jobs)))
 
 
-def this_machine() -> Machine:
-    """What kind of machine this is, for the backends that need one of a kind."""
-    if platform.system() == "Darwin" and platform.machine() == "arm64":
-        return "macos-arm64"
-    return "linux-cuda" if Path("/proc/driver/nvidia/version").exists() else "linux-cpu"
-
-
 def hub_target(target: str) -> str | None:
     """The repository that a target names, `None` where it is a folder: one that exists, or a path such as `./out`.
 
@@ -131,7 +125,11 @@ def _target(request: ModelRequest, model: ResolvedModel) -> str:
 
 
 def _jobs(
-    request: ModelRequest, model: ResolvedModel, runners: Mapping[str, Label], machine: str | None
+    request: ModelRequest,
+    model: ResolvedModel,
+    runners: Mapping[str, Label],
+    machine: str | None,
+    pins: Mapping[str, str],
 ) -> Iterator[Job | Skip]:
     settings, task, target = request.settings, TASKS[model.task], _target(request, model)
     minutes = settings.time_limit or _MINUTES
@@ -150,6 +148,7 @@ def _jobs(
             dataset=dataset_for(task, settings.dataset),
             runner=runners[row.runner],
             python=PYTHON,
+            pins=pins.get(backend, ""),
             time_limit=60.0 * minutes,
             minutes=STAGES * minutes + SET_UP,
             target=target,

@@ -22,13 +22,7 @@ from hub_exporter.staging import (
     worth_writing,
 )
 
-__all__ = ["needed_bytes", "open_work", "prepare_target", "write_folder"]
-
-
-def needed_bytes(model: ResolvedModel, jobs: int) -> int:
-    """Disk that exporting takes: an fp32 copy of the weights per job, a third more for what some formats store twice,
-    and one copy in transit."""
-    return int(model.parameters * 4 * (1.33 * jobs + 1)) + 64_000_000
+__all__ = ["open_work", "prepare_target", "write_folder"]
 
 
 def prepare_target(target: Path, model: ResolvedModel, needed: int, folders: Iterable[str] = ()) -> None:

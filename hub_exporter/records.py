@@ -244,6 +244,17 @@ class RunnerGroup(Record, kw_only=True):
     labels: tuple[str, ...] = ()
 
 
+class Needs(Record, kw_only=True):
+    """What a job is expected to take on a machine of its own: estimates."""
+
+    memory: int
+    """Peak of its largest process."""
+    disk: int
+    """Its environment, the weights, and what it writes."""
+    seconds: float
+    """Of its export stage."""
+
+
 class Job(Record, kw_only=True):
     """One export: a model, a backend, a variant. It carries all that its process needs."""
 
@@ -264,6 +275,8 @@ class Job(Record, kw_only=True):
     """Seconds for each of its stages."""
     minutes: int
     """After which its runner is stopped: all stages, and setting up."""
+    needs: Needs | None = None
+    """What it is expected to take; `None` where nobody asked."""
     target: str
 
 

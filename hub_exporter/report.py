@@ -167,9 +167,10 @@ class Report:
             for setting in settings:
                 self.line(f"{setting.key}: {_shown(setting.value)} (from {setting.origin})", indent="  ")
         if plan.jobs:
-            table = _table("job", "runner", "target")
+            table = _table("job", "runner", "memory", "disk", "time", "target", right=("memory", "disk", "time"))
             for job in plan.jobs:
-                table.add_row(*map(_cell, (job.name, wording.runner(job.runner), job.target)))
+                row = (job.name, wording.runner(job.runner), *wording.needs(job.needs), job.target)
+                table.add_row(*map(_cell, row))
             self._console.print(table)
         for skip in plan.skipped:
             self.line(f"{skip.name} skipped: {skip.reason}", STYLES["skipped"])

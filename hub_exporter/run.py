@@ -20,6 +20,7 @@ from pathlib import Path
 
 from hub_exporter.catalogue import BACKENDS
 from hub_exporter.errors import ERRORS_BY_NAME, HubExporterError, TargetError
+from hub_exporter.machine import memory
 from hub_exporter.records import (
     Artifact,
     CaptureSpec,
@@ -288,7 +289,7 @@ def _death(stage: str, code: int, in_time: bool, limit: float, peak: int, log: P
         return StageError(
             kind="HubExporterError",
             message=f"The {stage} stage was killed, most likely for want of memory: it held {peak / 2**30:.1f} GiB "
-            f"of the machine's {_memory() / 2**30:.1f} GiB",
+            f"of the machine's {memory() / 2**30:.1f} GiB",
             hint="Run this job alone on a machine with more memory, or set smaller bounds in `engine.dynamic_shapes`",
         )
     if shutil.disk_usage(log.parent).free < FULL or "No space left on device" in _last_line(log):
@@ -305,10 +306,6 @@ DISK_FULL, DISK_HINT = "The disk is full", "Free some space, or export to anothe
 
 FULL = 100_000
 """Bytes of free disk that are none: a process that ran out of it could write neither its answer nor why."""
-
-
-def _memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _last_line(log: Path) -> str:

@@ -12,13 +12,15 @@ from typing import Any
 import msgspec
 
 from hub_exporter import cells, hub, wording
-from hub_exporter.catalogue import BACKENDS
+from hub_exporter.catalogue import BACKENDS, RUNNERS
 from hub_exporter.checks import check_name
 from hub_exporter.errors import ERRORS_BY_NAME, ExitCode, HubError, HubExporterError, SourceError, UsageError
 from hub_exporter.folder import explained, open_work
+from hub_exporter.machine import memory, this_machine
 from hub_exporter.matrix import requests_of
-from hub_exporter.plan import hub_target, make_plan, pin_datasets, this_machine, unique_names
-from hub_exporter.publish import needed_bytes
+from hub_exporter.pins import digest
+from hub_exporter.plan import hub_target, make_plan, pin_datasets, unique_names
+from hub_exporter.preflight import GB, Room, fit, rooms, written
 from hub_exporter.recipe import load_recipe, requests
 from hub_exporter.records import (
     DatasetSpec,
@@ -118,10 +120,18 @@ def prepare(
             refused.append(_refusal(request, error))
     asked, models = [request for request, _ in found], unique_names([model for _, model in found])
     runners = recipe.runners if recipe else {}
-    plan = make_plan(asked, models, runners, only if found else None, None if fan_out else this_machine())
+    machine = None if fan_out else this_machine()
+    locks = {backend: digest(backend) for backend in BACKENDS}
+    plan = make_plan(asked, models, runners, only if found else None, machine, locks)
     plan = pin_datasets(plan, pins.commits) if pins else plan
+    plan = fit(plan, rooms(runners) if fan_out else dict.fromkeys(RUNNERS, _this_room()), only or ())
     settings = recipe.publish if recipe else PublishSettings()
     return Prepared(msgspec.structs.replace(plan, refused=tuple(refused), publish=settings), models)
+
+
+def _this_room() -> Room:
+    """Of this machine; the disk is looked at where the target is known."""
+    return Room("this machine", memory=round(memory() / GB, 1), advice="run it on a larger one")
 
 
 class _Pins:
@@ -196,8 +206,7 @@ def export_model(report: Report, work: Work, options: Options) -> Outcome:
     try:
         if work.jobs:
             target = target_of(work.target, options.wishes)
-            needed = needed_bytes(work.model, len(work.jobs))
-            target.prepare(work.model, needed, _folders(work))
+            target.prepare(work.model, written(work.jobs), _folders(work))
             report.begin(work.model, work.jobs, work.target)
             with target.open_work(keep=options.keep_work) as folder:
                 run = _run(report, work.jobs, folder, options.verify)

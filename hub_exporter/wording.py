@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from hub_exporter.records import CaseResult, Publication, RunnerGroup, Verification
+from hub_exporter.records import CaseResult, Needs, Publication, RunnerGroup, Verification
 
 CHANGES = ("added", "changed", "unchanged", "deleted")
 
@@ -108,6 +108,13 @@ def runner(label: str | tuple[str, ...] | RunnerGroup) -> str:
     if isinstance(label, RunnerGroup):
         return f"group {label.group}" + (f": {runner(label.labels)}" if label.labels else "")
     return label if isinstance(label, str) else " + ".join(label)
+
+
+def needs(needed: Needs | None) -> tuple[str, str, str]:
+    """Memory, disk and time that a job is expected to take: `~1.4 GB`, `~3.7 GB`, `~1 min 27 s`."""
+    if needed is None:
+        return "", "", ""
+    return f"~{size(needed.memory)}", f"~{size(needed.disk)}", f"~{duration(needed.seconds)}"
 
 
 def publication(made: Publication, target: str) -> str:

@@ -207,7 +207,7 @@ def test_a_full_disk_is_said_and_nothing_is_left(small_disk: Path, monkeypatch: 
     from hub_exporter.report import Report
     from hub_exporter.targets import Wishes
 
-    monkeypatch.setattr(session, "needed_bytes", lambda model, jobs: 0)  # past the check that would have refused it
+    monkeypatch.setattr(session, "written", lambda jobs: 0)  # past the check that would have refused it
     flags = {"--to": str(small_disk / "out"), "--dataset": str(ROWS), "--backends": "onnx"}
     report = Report(quiet=True)
     prepared = session.prepare(report, [str(TINY)], None, flags)

@@ -17,10 +17,10 @@ PACKAGE = Path(hub_exporter.__file__).parent
 LAYERS = (
     {"hub_exporter", "errors", "records"},
     {"catalogue", "compare", "files", "frontmatter", "standing", "strict", "wording"},
-    {"capture", "checkpoint", "folder", "github", "metadata", "pins", "snippets", "tasks"},
+    {"capture", "checkpoint", "folder", "github", "machine", "metadata", "pins", "snippets", "tasks"},
     {"checks", "index", "loading", "progress", "schema", "section"},
     {"card", "flags", "reference", "report"},
-    {"cells", "graphs", "matrix", "plan", "recipe", "staging"},
+    {"cells", "graphs", "matrix", "plan", "preflight", "recipe", "staging"},
     {"publish"},
     {"backends", "hub"},
     {"weights"},

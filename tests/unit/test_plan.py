@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from hub_exporter.errors import UsageError
-from hub_exporter.plan import hub_target, make_plan, this_machine
+from hub_exporter.machine import this_machine
+from hub_exporter.plan import hub_target, make_plan
 from hub_exporter.recipe import requests
 from hub_exporter.records import ModelRequest, Plan, ResolvedModel, from_json, to_json
 from hub_exporter.tasks import TASKS

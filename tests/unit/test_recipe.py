@@ -14,7 +14,15 @@ from hub_exporter.checks import MINIMUM_ROWS
 from hub_exporter.errors import UsageError
 from hub_exporter.flags import FLAGS
 from hub_exporter.recipe import load_recipe, requests
-from hub_exporter.records import AxisBounds, DatasetSpec, EngineOptions, GenerationOptions, ModelRequest, Setting
+from hub_exporter.records import (
+    AxisBounds,
+    DatasetSpec,
+    EngineOptions,
+    GenerationOptions,
+    ModelRequest,
+    Runner,
+    Setting,
+)
 from hub_exporter.sample import HELD_OUT
 
 FULL = """
@@ -276,10 +284,51 @@ def test_mistake_in_a_recipe_is_named_with_its_place(entry: dict[str, Any], mess
             "runners: unknown kind of runner `linux`, did you mean `linux-cpu`?",
         ),
         (["a"], "expected keys and values, got a list"),
+        (
+            {"models": [{"source": "./a"}], "runners": {"linux-cpu": 5}},
+            "runners.linux-cpu: expected text, got the number `5`",
+        ),
+        ({"models": [{"source": "./a"}], "runners": {"linux-cpu": ""}}, "runners.linux-cpu: names no label"),
+        ({"models": [{"source": "./a"}], "runners": {"linux-cpu": []}}, "runners.linux-cpu: names no label"),
+        ({"models": [{"source": "./a"}], "runners": {"linux-cpu": ["a", 1]}}, "runners.linux-cpu[1]: expected text"),
+        (
+            {"models": [{"source": "./a"}], "runners": {"linux-cpu": {"memory": 64}}},
+            "runners.linux-cpu: names no label",
+        ),
+        (
+            {"models": [{"source": "./a"}], "runners": {"linux-cpu": {"labels": ["a"]}}},
+            "runners.linux-cpu.labels: unknown key, did you mean `label`?",
+        ),
+        (
+            {"models": [{"source": "./a"}], "runners": {"linux-cpu": {"label": "a", "memory": 0}}},
+            "runners.linux-cpu.memory: a runner has more than 0 GB, got 0",
+        ),
+        (
+            {"models": [{"source": "./a"}], "runners": {"linux-cpu": {"label": "a", "disk": "big"}}},
+            "runners.linux-cpu.disk: expected a number, got the text `big`",
+        ),
     ],
 )
 def test_mistake_beside_the_models_is_named_with_its_place(recipe: dict[str, Any], message: str) -> None:
     assert str(refusal(recipe)).startswith(f"hub-exporter.yaml: {message}")
+
+
+@pytest.mark.parametrize(
+    ("written", "runner"),
+    [
+        ("big", "big"),
+        ("[self-hosted, gpu]", ("self-hosted", "gpu")),
+        ("{label: big, memory: 64, disk: 300.5}", Runner(label="big", memory=64, disk=300.5)),
+        ("{group: large, label: [a, b]}", Runner(group="large", label=("a", "b"))),
+        ("{group: large}", Runner(group="large")),
+    ],
+)
+def test_a_runner_is_a_label_or_labels_or_what_it_has(written: str, runner: object) -> None:
+    text = f"models: [{{source: ./bert}}]\nrunners: {{linux-cpu: {written}}}\n"
+    Path("hub-exporter.yaml").write_text(text, encoding="utf-8")
+
+    assert load_recipe(Path("hub-exporter.yaml")).runners["linux-cpu"] == runner
+    jsonschema.validate(yaml.safe_load(text), schema.schema())
 
 
 @pytest.mark.parametrize(
