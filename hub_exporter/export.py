@@ -28,8 +28,8 @@ OWN_OPTIONS = {"attention", "multi_token_decode", "generation", "dynamic_shapes"
 """Options that decide what is traced; all others go to the engine under their own names."""
 
 RECORDED = (
-    "torch", "transformers", "onnx", "onnxscript", "onnx-ir", "onnxruntime", "openvino", "executorch", "torchao",
-    "tokenizers", "numpy",
+    "torch", "transformers", "onnx", "onnxscript", "onnx-ir", "onnxruntime", "openvino", "openvino-tokenizers",
+    "executorch", "torchao", "tokenizers", "numpy",
 )  # fmt: skip
 """Packages whose versions the index and the card name."""
 
@@ -57,13 +57,14 @@ def export(job: Job, spec: CaptureSpec, folder: Path, say: Callable[[str], None]
     clock.step("save")
     folder.mkdir(parents=True, exist_ok=True)
     written = backend.write(exported, folder, layout)
+    missing = backend.accompany(loaded, folder)
     _copy_configs(Path(job.model.folder), folder)
     clock.stop()
     return ExportOutcome(
         components=tuple(written),
         layout=layout,
         restrictions=(*backend.restrictions(request), *_least(written)),
-        notes=loaded.notes,
+        notes=(*loaded.notes, *missing),
         versions=installed(),
         seconds=clock.seconds,
         options=_recorded_options(job.engine),

@@ -359,6 +359,8 @@ class Component(Record, kw_only=True):
     """Relative to the backend's folder."""
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+    left_out: tuple[str, ...] = ()
+    """Outputs of the model that the graph does not have on purpose: a client wants none but the first."""
     min_length: int = 1
     """Tokens that a decoder's graph needs at least, text and cache together."""
     planned_memory: int | None = None

@@ -110,7 +110,7 @@ def _has_example(index: Index, result: JobResult, export: ExportOutcome) -> bool
 
 def _side_files(index: Index) -> set[str]:
     """What lies beside the exported files: carried along, or there already in the model's own repository."""
-    return {artifact.path for artifact in index.side_files} or set(index.source.side_files)
+    return {artifact.path for artifact in index.side_files} | set(index.source.side_files)
 
 
 def _context(index: Index, result: JobResult, export: ExportOutcome) -> dict[str, Any]:

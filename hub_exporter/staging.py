@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from hub_exporter import folder
+from hub_exporter import adapt, folder
 from hub_exporter.card import OURS, TAGS, merge_card, render_card
 from hub_exporter.errors import HubExporterError, TargetError
 from hub_exporter.index import listed, make_index
@@ -36,6 +36,8 @@ class Content:
     carried: Mapping[str, Path]
     """Files that are to stay where they are, by their path in the target: side files of the model, in its folder, and
     results of other machines."""
+    adapted: Mapping[str, bytes]
+    """Side files that were made of the model's, by their path in the target."""
     card: bytes
     artifacts: Mapping[str, Artifact]
     """Sizes and digests of all of them, card and index included."""
@@ -47,8 +49,8 @@ class Content:
         return self.made.get(path) or self.carried.get(path)
 
     def written(self) -> dict[str, bytes]:
-        """The two files that exist nowhere yet."""
-        return {CARD: self.card, INDEX_FILE: to_json(self.index)}
+        """Files that exist nowhere yet."""
+        return {**self.adapted, CARD: self.card, INDEX_FILE: to_json(self.index)}
 
 
 def worth_writing(run: ModelRun, require: str) -> bool:
@@ -64,16 +66,33 @@ def content_of(run: ModelRun, target: Standing, previous: Index | None, *, own: 
     """
     model = _without_our_tags(run.model) if own else run.model
     run = msgspec.structs.replace(run, model=model)
-    side_files = () if own else side_files_of(model)
+    index = make_index(run, (), previous, target)
+    adapted = _adapted(target, previous, index, model, own)
+    plain = () if own else tuple(artifact for artifact in side_files_of(model) if artifact.path not in adapted)
+    side_files = tuple(sorted([*plain, *(_of(path, data) for path, data in adapted.items())], key=lambda a: a.path))
     made = dict(_made(run, kept=False))
     planned = [*(artifact for artifact in _artifacts(run)), *side_files]
-    carried = {artifact.path: Path(model.folder) / artifact.path for artifact in side_files}
+    carried = {artifact.path: Path(model.folder) / artifact.path for artifact in plain}
     carried |= dict(_made(run, kept=True))
     check_nothing_foreign(target, previous, planned, made | carried)
-    index = make_index(run, side_files, previous, target)
+    index = msgspec.structs.replace(index, side_files=side_files)
     index, card = _with_card(index, target, previous, own)
     artifacts = {artifact.path: artifact for artifact in [*planned, _of(CARD, card), _of(INDEX_FILE, to_json(index))]}
-    return Content(index, made, carried, card, artifacts, tuple(_stale(target, previous, index, model, own)))
+    stale = tuple(_stale(target, previous, index, model, own))
+    return Content(index, made, carried, adapted, card, artifacts, stale)
+
+
+def _adapted(
+    target: Standing, previous: Index | None, index: Index, model: ResolvedModel, own: bool
+) -> dict[str, bytes]:
+    """The side files that are made here, but for those in whose place somebody else's are."""
+    home = own or str(folder.real(Path(model.folder))) == target.name
+    ours = {artifact.path: artifact for artifact in (previous.side_files if previous else ())}
+    return {
+        path: data
+        for path, data in adapt.adapted(model, index.jobs, own=home).items()
+        if not target.blocked(path) or (path in ours and target.holds(ours[path]))
+    }
 
 
 def changes(target: Standing, content: Content) -> tuple[Change, ...]:
@@ -86,12 +105,8 @@ def changes(target: Standing, content: Content) -> tuple[Change, ...]:
 def _change(target: Standing, content: Content, artifact: Artifact) -> Change:
     if not target.has(artifact.path):
         return Change(path=artifact.path, size=artifact.size, kind="added")
-    local = content.local(artifact.path)
-    same = (
-        target.holds(artifact, local)
-        if local or artifact.path not in (CARD, INDEX_FILE)
-        else target.read(artifact.path) == content.written()[artifact.path]
-    )
+    local, written = content.local(artifact.path), content.written().get(artifact.path)
+    same = target.holds(artifact, local) if written is None else target.read(artifact.path) == written
     return Change(path=artifact.path, size=artifact.size, kind="unchanged" if same else "changed")
 
 
@@ -141,10 +156,10 @@ def side_files_of(model: ResolvedModel) -> tuple[Artifact, ...]:
 def _stale(target: Standing, previous: Index | None, index: Index, model: ResolvedModel, own: bool) -> Iterator[str]:
     """Files that we wrote earlier, that are still as we wrote them, and that this index does not have.
 
-    In the model's own folder or repository the side files were there first.
+    In the model's own folder the side files were there first; of its own repository only ours are listed.
     """
     current = {artifact.path for artifact in listed(index)} | {CARD, INDEX_FILE}
-    if own or str(folder.real(Path(model.folder))) == target.name:
+    if not own and str(folder.real(Path(model.folder))) == target.name:
         current |= {artifact.path for artifact in previous.side_files} if previous else set()
     for artifact in listed(previous):
         if artifact.path not in current and target.holds(artifact):

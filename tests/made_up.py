@@ -53,6 +53,8 @@ def artifact(path: str, content: bytes) -> Artifact:
 
 def content(path: str) -> bytes:
     """What a made-up file holds; the data file beside an ONNX graph is empty."""
+    if path.endswith(".json") and "/" not in path:
+        return f'{{\n  "what": "contents of {path}"\n}}\n'.encode()
     return b"" if path.endswith(".onnx.data") else f"contents of {path}\n".encode() * 7
 
 
@@ -129,10 +131,13 @@ def decoder_ports(backend: str) -> dict[str, tuple[Port, ...]]:
     inputs = [port(name, "batch_size", "sequence_length") for name in ("input_ids", "attention_mask", "position_ids")]
     if backend == "openvino":
         inputs.append(port("beam_idx", "batch_size", dtype="int32"))
+    outputs = [logits]
     if backend == "onnx":
-        cache = ("batch_size", "num_key_value_heads", "past_sequence_length", "head_dim")
-        inputs += [port(f"past_key_values.0.{part}", *cache, dtype="float32") for part in ("key", "value")]
-    return {"inputs": tuple(inputs), "outputs": (logits,)}
+        past = ("batch_size", "num_key_value_heads", "past_sequence_length", "head_dim")
+        present = ("batch_size", 3, "total_sequence_length", 64)
+        inputs += [port(f"past_key_values.0.{part}", *past, dtype="float32") for part in ("key", "value")]
+        outputs += [port(f"present.0.{part}", *present, dtype="float32") for part in ("key", "value")]
+    return {"inputs": tuple(inputs), "outputs": tuple(outputs)}
 
 
 def outcome(backend: str, layout: str = "encoder", **changes: object) -> ExportOutcome:

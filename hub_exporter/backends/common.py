@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from hub_exporter.records import ExportOutcome
 
 if TYPE_CHECKING:
     from hub_exporter.graphs import Graph, Request
+    from hub_exporter.loading import Loaded
 
 
 def graphs(request: Request) -> tuple[str, dict[str, Graph]]:
@@ -37,6 +39,11 @@ def restrictions(request: Request) -> list[str]:
         batch, length = request.captured["input_ids"].shape
         return [f"every axis is fixed: batch {batch}, length {length}"]
     return RECURRENT if is_recurrent(request) else []
+
+
+def accompany(loaded: Loaded, folder: Path) -> list[str]:
+    """Files beside the graphs that this runtime's clients look for: none. What cannot be made is said in words."""
+    return []
 
 
 RECURRENT = ["one token at a time, prompts too", "no padding: rows of one length in a batch"]

@@ -13,6 +13,7 @@ from hub_exporter.records import Component, ExportOutcome, Port
 FORMAT = "dynamo"
 DEFAULTS: dict[str, Any] = {}
 graphs, patched, restrictions = common.graphs, common.patched, common.restrictions
+accompany = common.accompany
 
 
 def write(exported: Any, folder: Path, layout: str) -> list[Component]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FORMAT = "executorch"
 DEFAULTS: dict[str, Any] = {"backend": "xnnpack"}
+accompany = common.accompany
 
 
 # ── Writing ──

@@ -15,6 +15,7 @@ from hub_exporter.records import Component, ExportOutcome, Port
 FORMAT = "onnx"
 DEFAULTS: dict[str, Any] = {}
 graphs, patched, restrictions = common.graphs, common.patched, common.restrictions
+accompany = common.accompany
 
 EMBED_LIMIT = int(1.9 * 2**30)
 """Bytes of weights up to which they go into the `.onnx` file itself: protobuf ends at 2 GiB."""

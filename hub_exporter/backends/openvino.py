@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hub_exporter.backends import Arrays, common
 from hub_exporter.records import Component, ExportOutcome, Port
+
+if TYPE_CHECKING:
+    from hub_exporter.loading import Loaded
 
 FORMAT = "openvino"
 DEFAULTS: dict[str, Any] = {}
@@ -20,6 +23,7 @@ EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 
 def write(exported: Any, folder: Path, layout: str) -> list[Component]:
     """The engine's own files and manifest; its names are the ones that clients look for."""
+    left_out = {name: leave_out(part) for name, part in exported.components.items()}
     exported.save_pretrained(folder)
     return [
         Component(
@@ -27,9 +31,38 @@ def write(exported: Any, folder: Path, layout: str) -> list[Component]:
             file=f"openvino_{name}.xml",
             inputs=_ports(part.program.inputs),
             outputs=_ports(part.program.outputs),
+            left_out=left_out[name],
         )
         for name, part in exported.components.items()
     ]
+
+
+def leave_out(part: Any) -> tuple[str, ...]:
+    """Remove what an encoder gives beside its last hidden state, and give its name: OpenVINO GenAI embeds with graphs
+    of one output only. To the engine's loader it is a constant `None` from then on."""
+    names = [port.get_any_name() for port in part.program.outputs]
+    if "last_hidden_state" not in names:
+        return ()
+    others = [port for port in part.program.outputs if port.get_any_name() != "last_hidden_state"]
+    for port in others:
+        part.program.remove_result(port.get_node())
+    constants = {index: None for index, name in enumerate(names) if name != "last_hidden_state"}
+    part.metadata.out_constants = [*part.metadata.out_constants, *map(list, constants.items())]
+    return tuple(name for name in names if name != "last_hidden_state")
+
+
+def accompany(loaded: Loaded, folder: Path) -> list[str]:
+    """The tokenizer as OpenVINO graphs beside the model, where OpenVINO GenAI looks for them; why not, in words."""
+    import openvino
+    from openvino_tokenizers import convert_tokenizer
+
+    try:
+        converted = convert_tokenizer(loaded.tokenizer, with_detokenizer=True)
+        for name, graph in zip(("openvino_tokenizer", "openvino_detokenizer"), converted, strict=True):
+            openvino.save_model(graph, folder / f"{name}.xml", compress_to_fp16=False)
+    except Exception as error:  # noqa: BLE001 - it refuses what it cannot convert with errors of every kind
+        return [f"its tokenizer cannot be converted to OpenVINO ({type(error).__name__}), which OpenVINO GenAI needs"]
+    return []
 
 
 def _ports(ports: Any) -> tuple[Port, ...]:

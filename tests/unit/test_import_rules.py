@@ -18,7 +18,7 @@ LAYERS = (
     {"hub_exporter", "errors", "records"},
     {"catalogue", "compare", "files", "frontmatter", "standing", "strict", "wording"},
     {"capture", "checkpoint", "folder", "github", "machine", "metadata", "pins", "snippets", "tasks"},
-    {"checks", "index", "loading", "progress", "schema", "section"},
+    {"adapt", "checks", "index", "loading", "progress", "schema", "section"},
     {"card", "flags", "reference", "report"},
     {"cells", "graphs", "matrix", "plan", "preflight", "recipe", "staging"},
     {"publish"},
