@@ -42,15 +42,16 @@ demo-hub: $(READY) ## Publish the tiny model to a Hub on this machine, as a comm
 
 # One thread for each worker: two workers with all cores each are slower than one. A file's tests stay in one
 # worker, so that what its fixtures exported is made once; the longest files come first (tests/conftest.py).
-test: $(READY) ## Check the style and run all tests, those on real models too (about half an hour on two cores)
+test: $(READY) ## Check the style and run all tests (about half an hour on two cores), or TESTS="tests/unit ..."
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
-lint: $(READY) ## Check style and types
+lint: $(READY) ## Check style, types, workflows and actions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	PATH="$(CURDIR)/$(BIN):$$PATH" bin/lint-workflows
 
 format: $(READY) ## Sort imports and format
 	$(BIN)/ruff check --fix .

@@ -11,6 +11,7 @@ the job that its place is named after, and only with files that the result descr
 
 from __future__ import annotations
 
+import glob
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -86,14 +87,15 @@ class Cell:
 def gather(root: Path, jobs: Iterable[Job]) -> dict[str, Cell]:
     """Job -> its result below `root`; a failed one where there is none, or none that can be trusted.
 
-    An artifact of a workflow has the job's name, and holds its folder or what is in that.
+    An artifact of a workflow is named after the job, `<job>` or `<job>@<id of the plan>`, and holds its folder or what
+    is in that.
     """
     return {job.name: _cell(root, job) for job in jobs}
 
 
 def _cell(root: Path, job: Job) -> Cell:
-    own = root / job.name
-    places = [place for place in (own, own / job.name) if (place / RESULT).is_file()]
+    own = [root / job.name, *sorted(root.glob(f"{glob.escape(job.name)}@*"))]
+    places = [place for one in own for place in (one, one / job.name) if (place / RESULT).is_file()]
     try:
         if not places:
             raise ValueError(SILENT)

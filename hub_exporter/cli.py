@@ -177,7 +177,7 @@ def plan(
             report.plan(made, prepared.models)
         if text:
             report.text(f"{text}\n")
-            report.outputs({"matrix": text, "count": str(len(made.jobs))})
+            report.outputs({"matrix": text, "count": str(len(made.jobs)), "id": session.id_of(made)})
         lost = made.refused and not (fan_out and made.jobs)  # whoever publishes a plan tells what it lacks
         return session.exit_code(session.refused(made)) if lost else ExitCode.OK
 

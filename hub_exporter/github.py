@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from hub_exporter import wording
-from hub_exporter.records import JobResult, ModelReport, Publication
+from hub_exporter.records import JobResult, ModelReport, Plan, Publication
 
 
 def group(title: str) -> str:
@@ -102,6 +102,21 @@ def summary(reports: Sequence[ModelReport]) -> str:
         parts.append(part)
     left = len(reports) - len(parts)
     return "\n".join([*parts, *([f"And {wording.plural(left, 'more model')}: see the log.\n"] if left else [])])
+
+
+def planned(plan: Plan) -> str:
+    """The step summary of a plan: its jobs and their runners, what is skipped and why, and what cannot be planned."""
+    count = wording.plural(len(plan.jobs), "job") if plan.jobs else "Nothing to export"
+    rows = (
+        (wording.code(job.name), wording.code(wording.runner(job.runner)), wording.code(job.target))
+        for job in plan.jobs
+    )
+    skips = [f"- {wording.code(skip.name)} skipped: {wording.prose(skip.reason)}" for skip in plan.skipped]
+    lost = [f"- {wording.code(one.source)} cannot be exported: {wording.prose(one.message)}" for one in plan.refused]
+    table = _table(("job", "runner", "target"), rows) if plan.jobs else []
+    lines = [f"### {count}", *([""] if table else []), *table, *([""] if skips or lost else []), *skips, *lost, ""]
+    text = "\n".join(lines)
+    return text if len(text.encode()) <= SUMMARY_LIMIT else f"### {count}\n\nToo many to list: see the log.\n"
 
 
 def _model_summary(report: ModelReport) -> str:

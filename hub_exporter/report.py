@@ -26,6 +26,10 @@ WIDE = 240
 """Columns of a log: tables are not folded there."""
 
 
+LOG_LINES = 200
+"""Of a job that did not pass, on GitHub Actions, where nobody can open a file of the runner."""
+
+
 class Report:
     """Tells one person, or one log, what happens.
 
@@ -111,6 +115,10 @@ class Report:
                 self.line(f"{name}: {text}", indent="  ")
         if result.status != "skipped":
             self.annotate(f"{result.job} {result.status}", result.reason, result.hint)
+        if self._on_github and result.log and Path(result.log).is_file():
+            self._console.print(Text(github.group(f"Log of {result.job}")), soft_wrap=True)
+            self._verbatim(Path(result.log).read_text("utf-8", "replace").splitlines()[-LOG_LINES:])
+            self._console.print(github.ENDGROUP)
 
     def _written(self, report: ModelReport) -> None:
         publication = report.publication
@@ -144,9 +152,12 @@ class Report:
             f"command: {shlex.join(command)}",
             *"".join(traceback.format_exception(error)).splitlines(),
         ]
+        self._verbatim(lines)
+        self.annotate("hub-exporter", f"Bug: {type(error).__name__}: {error}")
+
+    def _verbatim(self, lines: Iterable[str]) -> None:
         for line in lines:
             self._print("".join(char if char.isprintable() else " " for char in line))
-        self.annotate("hub-exporter", f"Bug: {type(error).__name__}: {error}")
 
     def annotate(self, title: str, message: str, hint: str | None = None) -> None:
         """On GitHub Actions, an error that stands on the page of the run."""
@@ -174,6 +185,7 @@ class Report:
             self._console.print(table)
         for skip in plan.skipped:
             self.line(f"{skip.name} skipped: {skip.reason}", STYLES["skipped"])
+        _append(self._summary, github.planned(plan))
 
 
 class _Silent:

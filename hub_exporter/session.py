@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
@@ -303,6 +304,11 @@ def save_plan(path: Path, plan: Plan) -> None:
         raise UsageError(f"--save: `{path}` cannot be written: {error.strerror}", hint="Name another file") from error
 
 
+def id_of(plan: Plan) -> str:
+    """Short digest of a plan: what is made of it carries the id, beside what is made of others."""
+    return hashlib.sha256(to_json(plan)).hexdigest()[:12]
+
+
 def run_job(report: Report, plan: Plan, name: str, root: Path) -> ExitCode:
     """Run one job of a plan, for a publisher elsewhere: what comes of it is below `root`. Raises UsageError for a job
     that is not in the plan, TargetError where nothing can be written."""
@@ -331,7 +337,7 @@ def run_job(report: Report, plan: Plan, name: str, root: Path) -> ExitCode:
                 hint=error.hint,
             )
         cells.write(place, job, result, capture, work)
-    report.results([result])
+    report.results([msgspec.structs.replace(result, log=str(place / cells.LOG) if result.log else None)])
     return stopped.exit_code if stopped else exit_code_of([result.status])
 
 

@@ -13,9 +13,11 @@ from hub_exporter.records import (
     CaseResult,
     Component,
     DecodeResult,
+    EngineOptions,
     ExportOutcome,
     Figure,
     Index,
+    Job,
     JobResult,
     ModelRun,
     Port,
@@ -104,6 +106,24 @@ def decoder(**changes: object) -> ResolvedModel:
         side_files=("config.json", "generation_config.json", "tokenizer.json"),
         **changes,
     )
+
+
+def job(backend: str, model: ResolvedModel | None = None, **changes: object) -> Job:
+    model = model or encoder()
+    made = Job(
+        name=f"{model.name}.{backend}.fp32",
+        model=model,
+        backend=backend,
+        variant="fp32",
+        engine=EngineOptions(),
+        dataset=None,
+        runner="ubuntu-latest",
+        python="3.12",
+        time_limit=3600,
+        minutes=255,
+        target="org/exports",
+    )
+    return msgspec.structs.replace(made, **changes)
 
 
 def port(name: str, *shape: int | str, dtype: str = "int64") -> Port:

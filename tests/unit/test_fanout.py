@@ -102,6 +102,16 @@ def all_run() -> None:
 # ── The plan ──
 
 
+def test_artifacts_may_carry_the_id_of_their_plan(told, capsys):
+    """One workflow may run several plans, with jobs of the same name."""
+    all_run()
+    shutil.move(f"cells/{ONNX}", f"cells/{ONNX}@0123456789ab")
+
+    assert publish() == ExitCode.OK
+    assert session.id_of(plan("./model")) == session.id_of(plan("./model"))
+    assert session.id_of(plan("./model")) != session.id_of(plan("./model", to="./other"))
+
+
 def test_jobs_are_planned_for_a_runner_each_of_any_kind(told, capsys):
     hub_exporter("plan", "./model", "--backends", "onnx,executorch-mlx", "--format", "matrix", "--quiet")
 
@@ -118,6 +128,7 @@ def test_the_matrix_is_an_output_of_the_step_too(told, monkeypatch, capsys):
     assert lines[0].startswith("matrix<<")
     assert lines[0].removeprefix("matrix<<") == lines[2]
     assert [line.partition("<<")[0] for line in lines[3:4]] + lines[4:5] == ["count", "2"]
+    assert [line.partition("<<")[0] for line in lines[6:7]] == ["id"]
 
 
 def test_a_model_that_cannot_be_planned_stops_no_other_and_is_told_by_the_publisher(told, capsys):

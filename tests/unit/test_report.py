@@ -14,10 +14,10 @@ import made_up
 import pytest
 from rich.console import Console
 
-from hub_exporter import github
+from hub_exporter import github, wording
 from hub_exporter.errors import SourceError
 from hub_exporter.progress import LiveProgress
-from hub_exporter.records import Change, Event, ModelReport, Plan, Publication, Skip
+from hub_exporter.records import Change, Event, ModelReport, Plan, Publication, Refusal, Skip
 from hub_exporter.report import Report
 
 JOBS = ["all-MiniLM-L6-v2.onnx.fp32", "all-MiniLM-L6-v2.dynamo.fp32"]
@@ -169,6 +169,19 @@ def test_github_gets_an_annotation_for_a_job_that_did_not_pass(capsys):
     assert expected in capsys.readouterr().err.splitlines()
 
 
+def test_github_shows_the_end_of_the_log_of_a_job_that_did_not_pass(tmp_path, capsys):
+    log = tmp_path / "log.txt"
+    log.write_text("".join(f"line {number}\n" for number in range(300)) + '  File "x"\x1b[31m\n::set-env name=A::b\n')
+    failed = made_up.not_passed("dynamo", "failed", "it did not", log=str(log))
+
+    Report(environ=ON_GITHUB).results([failed])
+
+    lines = capsys.readouterr().err.splitlines()
+    start = lines.index("::group::Log of all-MiniLM-L6-v2.dynamo.fp32")
+    assert lines[start + 1] == "line 102"
+    assert lines[-3:] == ['  File "x" [31m', " : :set-env name=A::b", "::endgroup::"]
+
+
 def test_github_gets_a_summary_after_what_is_there(tmp_path):
     file = tmp_path / "summary.md"
     file.write_text("before\n")
@@ -208,6 +221,30 @@ def test_the_summary_is_markdown_whatever_names_are_in_it(tmp_path):
         *("h3", "p", "a", "table", "thead", "tbody", "tr", "th", "td", "code", "strong", "ul", "li", "br"),
         *("details", "summary"),
     }
+
+
+def test_the_summary_of_a_plan_says_what_runs_where_and_what_does_not(tmp_path):
+    file = tmp_path / "summary.md"
+    job = made_up.job("onnx", runner=("self-hosted", "gpu|x"))
+    plan = Plan(
+        jobs=(job,),
+        skipped=(Skip(name="m.executorch-mlx.fp32", reason="needs `macos-arm64`"),),
+        refused=(Refusal(source=HOSTILE, target="t", kind="SourceError", message=HOSTILE),),
+    )
+
+    Report(environ={**ON_GITHUB, "GITHUB_STEP_SUMMARY": str(file)}).plan(plan, [])
+
+    assert file.read_text().splitlines() == [
+        "### 1 job",
+        "",
+        "| job | runner | target |",
+        "| --- | --- | --- |",
+        "| `all-MiniLM-L6-v2.onnx.fp32` | <code>self&#45;hosted &#43; gpu&#124;x</code> | `org/exports` |",
+        "",
+        "- `m.executorch-mlx.fp32` skipped: needs `macos-arm64`",
+        f"- {wording.code(HOSTILE)} cannot be exported: {wording.prose(HOSTILE)}",
+    ]
+    assert github.planned(Plan(jobs=())) == "### Nothing to export\n"
 
 
 PERCENT = {ord(char): f"%{ord(char):02X}" for char in "|<>[]()`\n !"}
