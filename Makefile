@@ -29,7 +29,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hub test lint format bench clean
+.PHONY: help demo demo-hub test lint format bench coverage clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ lint: $(READY) ## Check style, types, workflows and actions
 format: $(READY) ## Sort imports and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+coverage: $(READY) ## Run every kind of the zoo through every backend and write docs/coverage.md; an hour and more
+	$(BIN)/python tests/engine/coverage.py --write
 
 bench: $(READY) ## Measure what hub-exporter costs over calling the engine; MODELS="minilm smollm2 FOLDER"
 	$(BIN)/python bench/export_cost.py $(MODELS)

@@ -39,14 +39,19 @@ AXES = (
     "total_sequence_length",
     "encoder_sequence_length",
     "decoder_sequence_length",
+    "text_batch_size",
+    "image_batch_size",
+    "height",
+    "width",
 )
-"""Names of the axes that `engine.dynamic_shapes` may bound."""
+"""Names of the axes that `engine.dynamic_shapes` may bound and `engine.static_axes` may fix."""
 
 COMMON_OPTIONS = frozenset(
     {
         "dynamic",
         "dynamic_shapes",
         "prefer_deferred_runtime_asserts_over_guards",
+        "static_axes",
         "strict",
         "attention",
         "multi_token_decode",
@@ -147,14 +152,32 @@ def takers(option: str) -> tuple[str, ...]:
     return tuple(name for name, row in BACKENDS.items() if row.takes(option))
 
 
-def text_axes(name: str, has_cache: bool) -> tuple[str, ...]:
-    """Names of the two axes of a text input; none for any other. Beside a cache the mask covers past and new tokens."""
+def axes_of(name: str, rank: int, beside: Iterable[str] = (), has_cache: bool = False) -> tuple[str, ...]:
+    """Names of the axes of a graph's input; none for one that is not known.
+
+    `beside` are the other inputs: texts and pictures that meet in one graph have batches of their own. Beside a cache
+    the mask covers past and new tokens.
+    """
     if name == "attention_mask" and has_cache:
         return ("batch_size", "total_sequence_length")
-    if name in ("decoder_input_ids", "decoder_attention_mask"):
+    if rank == 2 and name in ("decoder_input_ids", "decoder_attention_mask"):
         return ("batch_size", "decoder_sequence_length")
-    known = ("input_ids", "token_type_ids", "position_ids", "attention_mask")
-    return ("batch_size", "sequence_length") if name in known else ()
+    if rank == 2 and name in _TEXT_INPUTS:
+        return ("text_batch_size" if "pixel_values" in beside else "batch_size", "sequence_length")
+    axes = _INPUT_AXES.get((name, rank), ())
+    return ("image_batch_size", *axes[1:]) if axes and "input_ids" in beside else axes
+
+
+_TEXT_INPUTS = ("input_ids", "token_type_ids", "position_ids", "attention_mask")
+_INPUT_AXES = {
+    ("pixel_values", 4): ("batch_size", "num_channels", "height", "width"),
+    ("pixel_mask", 3): ("batch_size", "height", "width"),
+    ("input_values", 2): ("batch_size", "sequence_length"),
+    ("input_values", 3): ("batch_size", "sequence_length", "feature_size"),
+    ("input_features", 3): ("batch_size", "sequence_length", "feature_size"),
+    ("past_values", 3): ("batch_size", "sequence_length", "num_channels"),
+}
+"""(Input, rank) -> names of its axes, other than of text."""
 
 
 CACHE_AXES = ("batch_size", "num_key_value_heads", "past_sequence_length", "head_dim")

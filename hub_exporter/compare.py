@@ -12,12 +12,13 @@ differ by about 1e-6 of it (other order of additions), a weight that is 1 % off 
 
 
 def figure(
-    name: str, got: np.ndarray, expected: np.ndarray, where: np.ndarray | None = None, argmax: bool = False
+    name: str, got: np.ndarray, expected: np.ndarray, where: np.ndarray | None = None, argmax: int | None = None
 ) -> Figure:
     """Compare one output.
 
     `got` and `expected` have one shape, (batch, length, ...) or (batch, ...); `where` (batch, length) selects the
-    positions that count (real tokens), `argmax` also compares the index of the largest value of the last axis.
+    positions that count (real tokens), `argmax` is an axis along which the place of the largest value is also
+    compared.
     """
     if got.shape != expected.shape:
         return _incomparable(name, f"shape {tuple(got.shape)} instead of {tuple(expected.shape)}")
@@ -33,7 +34,7 @@ def figure(
         max_abs=difference,
         max_rel=difference / scale,
         cosine=cosine(got, expected),
-        agreement=_argmax_agreement(got, expected) if argmax else None,
+        agreement=_argmax_agreement(got, expected, argmax) if argmax is not None else None,
     )
 
 
@@ -58,6 +59,6 @@ def _incomparable(name: str, problem: str) -> Figure:
     return Figure(output=name, max_abs=None, max_rel=None, cosine=None, problem=problem)
 
 
-def _argmax_agreement(got: np.ndarray, expected: np.ndarray) -> float:
-    same = got.argmax(axis=-1) == expected.argmax(axis=-1)
+def _argmax_agreement(got: np.ndarray, expected: np.ndarray, axis: int) -> float:
+    same = got.argmax(axis=axis) == expected.argmax(axis=axis)
     return float(same.mean()) if same.size else 1.0

@@ -16,15 +16,24 @@ import msgspec
 from transformers.exporters import AutoExportConfig, AutoHfExporter
 from transformers.exporters.base import ExportedComponent, ExportedModel
 
-from hub_exporter import backends, capture
+from hub_exporter import backends, wording
+from hub_exporter.catalogue import axes_of
 from hub_exporter.errors import HubExporterError, UsageError
 from hub_exporter.graphs import Graph, Request
+from hub_exporter.inputs import fixed_words, prepare, sizes_of
 from hub_exporter.loading import load
 from hub_exporter.records import CaptureSpec, Component, EngineOptions, ExportOutcome, Job
-from hub_exporter.reference import padding_side
 from hub_exporter.tasks import TASKS
 
-OWN_OPTIONS = {"attention", "multi_token_decode", "generation", "dynamic_shapes", "components", "dynamic"}
+OWN_OPTIONS = {
+    "attention",
+    "multi_token_decode",
+    "generation",
+    "dynamic_shapes",
+    "components",
+    "dynamic",
+    "static_axes",
+}
 """Options that decide what is traced; all others go to the engine under their own names."""
 
 RECORDED = (
@@ -38,16 +47,18 @@ class ExportError(HubExporterError):
     """The engine could not export a component. The message ends with the engine's own last line."""
 
 
-def export(job: Job, spec: CaptureSpec, folder: Path, say: Callable[[str], None]) -> ExportOutcome:
-    """Export `job` into `folder` (its backend's folder in the target). `say` is told each step as it begins."""
+def export(job: Job, spec: CaptureSpec, rows: Path, folder: Path, say: Callable[[str], None]) -> ExportOutcome:
+    """Export `job` into `folder` (its backend's folder in the target). `rows` has the files that rows name; `say` is
+    told each step as it begins."""
     backend, task = backends.get(job.backend), TASKS[job.model.task]
     clock = _Clock(say)
     clock.step("load")
     loaded = load(job.model, job.variant, job.engine.attention)
     clock.step("capture")
-    longest = capture.capture_limit(loaded.model.config)
-    captured = capture.capture_inputs(loaded.tokenizer, spec.capture, padding_side(job.model), longest)
-    request = Request(loaded, task.layout, captured, job.engine, job.model.context_length)
+    captured, _ = prepare(loaded, job.model, spec, rows, job.engine.static_axes)
+    request = Request(
+        loaded, task.layout, captured.inputs, job.engine, job.model.context_length, captured.free, captured.limits
+    )
     layout, graphs = _explained("capture", lambda: backend.graphs(request))
     components = {}
     for name, graph in graphs.items():
@@ -60,10 +71,13 @@ def export(job: Job, spec: CaptureSpec, folder: Path, say: Callable[[str], None]
     missing = backend.accompany(loaded, folder)
     _copy_configs(Path(job.model.folder), folder)
     clock.stop()
+    fixed = _fixed(request, written)
+    stated = [] if job.engine.dynamic is False else [f"{wording.axis(axis)} fixed to {fixed[axis]}" for axis in fixed]
     return ExportOutcome(
         components=tuple(written),
         layout=layout,
-        restrictions=(*backend.restrictions(request), *_least(written)),
+        restrictions=(*fixed_words(captured), *stated, *backend.restrictions(request), *_least(written, task.inputs)),
+        fixed=fixed,
         notes=(*loaded.notes, *missing),
         versions=installed(),
         seconds=clock.seconds,
@@ -71,9 +85,27 @@ def export(job: Job, spec: CaptureSpec, folder: Path, say: Callable[[str], None]
     )
 
 
-def _least(components: list[Component]) -> list[str]:
+def _fixed(request: Request, components: list[Component]) -> dict[str, int]:
+    """Axes that do not vary though the processor would let them: those that were asked to stay, and those that the
+    trace made numbers of without a word. ExecuTorch's ports have numbers for upper bounds and tell nothing."""
+    sizes = sizes_of(request.captured)
+    if request.options.dynamic is False:
+        return sizes
+    ports = [port for part in components for port in part.inputs if part.planned_memory is None]
+    names = [port.name for port in ports]
+    found = {
+        axis
+        for port in ports
+        for axis, size in zip(axes_of(port.name, len(port.shape), names), port.shape, strict=False)
+        if request.layout == "encoder" and isinstance(size, int) and (request.free is None or axis in request.free)
+    }
+    return {axis: size for axis, size in sizes.items() if axis in found or axis in request.options.static_axes}
+
+
+def _least(components: list[Component], kind: str) -> list[str]:
     least = max(part.min_length for part in components)
-    return [f"at least {least} tokens of text"] if least > 1 else []
+    what = "samples of sound" if kind == "sound" else "tokens of text"
+    return [f"at least {least} {what}"] if least > 1 else []
 
 
 def _copy_configs(source: Path, folder: Path) -> None:

@@ -7,7 +7,7 @@ file. Axis names are shared between inputs, so that a reader of the graph sees o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from transformers.exporters.exporter_dynamo import get_auto_dynamic_shapes, register_cache_pytrees_for_model
 from transformers.exporters.utils import decompose_for_generation
 
-from hub_exporter.catalogue import text_axes
+from hub_exporter.catalogue import axes_of
 from hub_exporter.loading import Loaded, generation_config
 from hub_exporter.records import AxisBounds, EngineOptions
 from hub_exporter.reference import forward_inputs
@@ -54,6 +54,10 @@ class Request:
     """The padded batch of two."""
     options: EngineOptions
     context_length: int | None
+    free: frozenset[str] | None = None
+    """Names of the axes that the processor leaves free; `None` where all are."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Largest size of an axis that is of use, where it is not the model's context."""
 
 
 def standard(request: Request) -> tuple[str, dict[str, Graph]]:
@@ -66,7 +70,8 @@ def standard(request: Request) -> tuple[str, dict[str, Graph]]:
 def without_cache(request: Request, captured: dict[str, np.ndarray]) -> Graph:
     """The whole forward as one graph that neither takes nor gives a cache."""
     inputs = tensors(forward_inputs(request.loaded.model, request.layout, captured))
-    return Graph(request.loaded.model, {**inputs, "use_cache": False}, shapes_for(request, inputs))
+    flags = {"use_cache": False} if "input_ids" in inputs else {}
+    return Graph(request.loaded.model, {**inputs, **flags}, shapes_for(request, inputs))
 
 
 def _decoder(request: Request) -> tuple[str, dict[str, Graph]]:
@@ -128,18 +133,18 @@ def shapes_for(request: Request, inputs: Mapping[str, Any], capped: bool = False
         return None
     has_cache = any(_is_cache(value) for value in inputs.values())
     return {
-        name: _shape_of(request, name, value, has_cache, capped)
+        name: _shape_of(request, name, value, inputs, has_cache, capped)
         for name, value in inputs.items()
         if name not in ENGINE_FLAGS
     }
 
 
-def _shape_of(request: Request, name: str, value: Any, has_cache: bool, capped: bool) -> Any:
+def _shape_of(request: Request, name: str, value: Any, beside: Mapping[str, Any], has_cache: bool, capped: bool) -> Any:
     def dim(axis: str) -> Any:
         return _dim(request, axis, capped)
 
-    if isinstance(value, torch.Tensor) and value.dim() == 2 and (axes := text_axes(name, has_cache)):
-        return {axis: dim(role) for axis, role in enumerate(axes)}
+    if isinstance(value, torch.Tensor) and (axes := axes_of(name, value.dim(), beside, has_cache)):
+        return {axis: dim(role) for axis, role in enumerate(axes) if is_free(request, role)}
     if _is_cache(value):
         children, _ = pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)
         past = {0: dim("batch_size"), 2: dim("past_sequence_length")}
@@ -150,11 +155,16 @@ def _shape_of(request: Request, name: str, value: Any, has_cache: bool, capped: 
     return get_auto_dynamic_shapes(value)
 
 
+def is_free(request: Request, axis: str) -> bool:
+    """Whether an axis is to have other sizes than the captured one."""
+    return axis not in request.options.static_axes and (request.free is None or axis in request.free)
+
+
 def _dim(request: Request, axis: str, capped: bool) -> Any:
     bounds = _bounds(request, axis)
     upper = bounds.max
     if upper is None and capped:
-        upper = DEFAULT_MAX_BATCH if axis == "batch_size" else max_length(request)
+        upper = request.limits.get(axis) or (DEFAULT_MAX_BATCH if axis == "batch_size" else max_length(request))
     if bounds.min is None and upper is None:
         return Dim.AUTO
     return Dim.AUTO(min=bounds.min, max=upper)

@@ -12,10 +12,18 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoTokenizer, GenerationConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoFeatureExtractor,
+    AutoImageProcessor,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+)
 
 from hub_exporter.errors import SourceError
 from hub_exporter.records import ResolvedModel
+from hub_exporter.tasks import TASKS, Kind
 
 DTYPES = {"fp32": torch.float32}
 """Variant -> dtype that the model is loaded in."""
@@ -23,11 +31,14 @@ DTYPES = {"fp32": torch.float32}
 
 @dataclass(frozen=True)
 class Loaded:
-    """A checked eager model in evaluation mode, its tokenizer, and what had to be changed to load it."""
+    """A checked eager model in evaluation mode, its processors, and what had to be changed to load it."""
 
     model: PreTrainedModel
     tokenizer: Any
+    """`None` of a model that reads no text, as are the two below of one that takes no pictures or sounds."""
     notes: tuple[str, ...]
+    image_processor: Any = None
+    feature_extractor: Any = None
 
 
 def load(model: ResolvedModel, variant: str = "fp32", attention: str | None = None) -> Loaded:
@@ -49,7 +60,30 @@ def load(model: ResolvedModel, variant: str = "fp32", attention: str | None = No
     }
     eager = _checked(model, kwargs, notes)
     eager.eval().requires_grad_(False)
-    return Loaded(eager, load_tokenizer(model, notes), tuple(notes))
+    processors = _processors(model, TASKS[model.task].inputs, notes)
+    return Loaded(model=eager, **processors, notes=tuple(notes))
+
+
+def _processors(model: ResolvedModel, inputs: Kind, notes: list[str]) -> dict[str, Any]:
+    """What makes inputs of a row: the processors of the repository itself, pictures through Pillow."""
+    found: dict[str, Any] = {"tokenizer": load_tokenizer(model, notes) if "text" in inputs else None}
+    if "picture" in inputs:
+        found["image_processor"] = _processor(model, AutoImageProcessor, "image processor", backend="pil")
+    if "sound" in inputs:
+        found["feature_extractor"] = _processor(model, AutoFeatureExtractor, "feature extractor")
+    return found
+
+
+def _processor(model: ResolvedModel, auto_class: Any, what: str, **settings: Any) -> Any:
+    try:
+        return auto_class.from_pretrained(
+            model.folder, local_files_only=True, trust_remote_code=model.remote_code, **settings
+        )
+    except Exception as error:  # as for a tokenizer
+        raise SourceError(
+            f"The {what} of `{model.source}` cannot be loaded: {_last_line(error)}",
+            hint=f"The repository needs a `preprocessor_config.json` that loads with `{auto_class.__name__}`",
+        ) from error
 
 
 def load_tokenizer(model: ResolvedModel, notes: list[str]) -> Any:

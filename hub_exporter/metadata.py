@@ -40,8 +40,10 @@ _OFFSET_POSITIONS = {
 }
 """Model types whose positions begin behind the index of the padding token: 514 of them serve 512 tokens."""
 
+_PICTURES = "a vision or multimodal"
 _OTHER_MODALITIES = {
-    "a vision or multimodal": (
+    "an audio": ("audio_config", "num_mel_bins", "feat_extract_norm", "codec_config", "sampling_rate"),
+    _PICTURES: (
         "vision_config",
         "image_size",
         "patch_size",
@@ -49,7 +51,6 @@ _OTHER_MODALITIES = {
         "image_token_id",
         "image_token_index",
     ),
-    "an audio": ("audio_config", "num_mel_bins", "feat_extract_norm", "codec_config", "sampling_rate"),
     "a time series": ("prediction_length", "num_time_features"),
 }
 _FRONT_MATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
@@ -123,6 +124,12 @@ def other_modality(config: Json) -> str | None:
             if any(values.get(key) is not None for key in keys):
                 return modality
     return None
+
+
+def reads_pictures(config: Json) -> bool:
+    """Whether the configuration is that of a model of pictures and nothing else."""
+    nested = any(key in config for key in ("text_config", "vision_config", "encoder"))
+    return other_modality(config) == _PICTURES and not nested and not has_vocabulary(config)
 
 
 def has_vocabulary(config: Json) -> bool:

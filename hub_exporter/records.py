@@ -65,6 +65,8 @@ class EngineOptions(Record, kw_only=True):
     dynamic_shapes: dict[str, AxisBounds] = {}
     """Bounds by axis name, for example `sequence_length: {max: 4096}`."""
     prefer_deferred_runtime_asserts_over_guards: bool | None = None
+    static_axes: tuple[str, ...] = ()
+    """Axes that keep the captured size, by name, such as `height` and `width`."""
     strict: bool | None = None
     attention: Literal["sdpa", "eager"] | None = None
     """Attention implementation to trace; flash and flex attention cannot be exported and are replaced by `sdpa`."""
@@ -320,7 +322,8 @@ class Row(Record, kw_only=True):
     id: str
     """Its number in the split, or its id where it has one."""
     values: dict[str, Any]
-    """`{"text": ...}`, `{"text": ..., "text_pair": ...}` or `{"messages": [...]}`"""
+    """`{"text": ...}`, `{"text": ..., "text_pair": ...}`, `{"messages": [...]}` or `{"series": [...]}`; of a picture
+    or a sound the file beside the rows, and its digest: `{"image": {"file": ..., "sha256": ..., "width": ...}}`."""
 
 
 class CaptureSpec(Record, kw_only=True):
@@ -389,6 +392,8 @@ class ExportOutcome(Record, kw_only=True):
     """
     restrictions: tuple[str, ...] = ()
     """What the files cannot do, in words for the card: `batch 1`, `at most 512 tokens`."""
+    fixed: dict[str, int] = {}
+    """Axes of the inputs that might vary and do not, with their size; the restrictions say so."""
     notes: tuple[str, ...] = ()
     """What was changed to make it exportable: `flash_attention_2 replaced by sdpa`."""
     versions: dict[str, str] = {}
@@ -420,7 +425,7 @@ class CaseResult(Record, kw_only=True):
     case: str
     """`capture`, `batch 1`, `batch 3, left-padded`"""
     shape: tuple[int, ...]
-    """(batch, length) of the inputs"""
+    """Sizes of the axes that vary: (batch, length), or (batch, height, width)"""
     figures: tuple[Figure, ...] = ()
     error: str | None = None
     """Why the graph could not be run on it."""
@@ -451,6 +456,8 @@ class Verification(Record, kw_only=True):
     passed: bool
     runtime: str
     """`onnxruntime 1.32.0`"""
+    immovable: tuple[str, ...] = ()
+    """Axes that explain a mismatch: the files agree wherever these have the captured size, and nowhere else."""
     tolerance: dict[str, float] = {}
     cases: tuple[CaseResult, ...] = ()
     decodes: tuple[DecodeResult, ...] = ()
@@ -557,10 +564,15 @@ class ReferenceCase(Record, kw_only=True):
     """One forward of the eager model. Its arrays are `<name>/in/<input>` and `<name>/out/<output>` in the npz."""
 
     name: str
-    batch: int
-    length: int
+    sizes: dict[str, int]
+    """Axis of the inputs -> its size, the batch first: `{"batch_size": 2, "sequence_length": 13}`."""
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+
+    @property
+    def length(self) -> int | None:
+        """Tokens of text."""
+        return self.sizes.get("sequence_length")
 
 
 class ReferenceDecode(Record, kw_only=True):
@@ -577,7 +589,7 @@ class Reference(Record, kw_only=True):
     """What the written files of every backend are compared with; the arrays lie beside it in `reference.npz`."""
 
     layout: str
-    metric: Literal["vectors", "classes", "tokens"]
+    metric: Literal["vectors", "classes", "tokens", "pixels"]
     cases: tuple[ReferenceCase, ...]
     decodes: tuple[ReferenceDecode, ...] = ()
     eos_tokens: tuple[int, ...] = ()
@@ -604,6 +616,8 @@ class StageRequest(Record, kw_only=True):
     """Where the stage writes, or where what it verifies was written."""
     reference: str = ""
     """Folder of the reference."""
+    rows: str = ""
+    """Folder with the pictures and sounds that the rows name."""
 
 
 class StageError(Record, kw_only=True):

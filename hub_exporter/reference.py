@@ -17,6 +17,7 @@ import transformers
 
 from hub_exporter import capture
 from hub_exporter.errors import SourceError
+from hub_exporter.inputs import prepare, sizes_of
 from hub_exporter.loading import Loaded, generation_config, load
 from hub_exporter.records import (
     CaptureSpec,
@@ -35,22 +36,23 @@ PROMPT_LIMIT = 64
 
 
 def make(
-    model: ResolvedModel, spec: CaptureSpec, folder: Path, say: Callable[[str], None] = lambda step: None
+    model: ResolvedModel, spec: CaptureSpec, rows: Path, folder: Path, say: Callable[[str], None] = lambda step: None
 ) -> Reference:
-    """Load the model, run it on the held-out inputs, write `reference.json` and `reference.npz` into `folder`."""
+    """Load the model, run it on the held-out inputs, write `reference.json` and `reference.npz` into `folder`.
+
+    `rows` has the files that the rows name.
+    """
     task = TASKS[model.task]
     loaded = load(model)
-    side = padding_side(model)
     context = model.context_length or 512
     steps = min(STEPS, context // 2)
     limit = min(context - steps, PROMPT_LIMIT)
-    longest = capture.capture_limit(loaded.model.config)
-    captured = capture.capture_inputs(loaded.tokenizer, spec.capture, side, longest)
-    held_out = capture.held_out_cases(loaded.tokenizer, spec, captured, side, min(context, 512))
+    captured, held_out = prepare(loaded, model, spec, rows)
     arrays: dict[str, np.ndarray] = {}
     say("run the eager model")
     cases = [
-        _case(loaded, task.layout, name, inputs, arrays) for name, inputs in {"capture": captured, **held_out}.items()
+        _case(loaded, task.layout, name, inputs, arrays)
+        for name, inputs in {"capture": captured.inputs, **held_out}.items()
     ]
     decodes: list[ReferenceDecode] = []
     if task.layout != "encoder":
@@ -74,11 +76,6 @@ def make(
 def _eos_tokens(model: Any) -> tuple[int, ...]:
     eos = generation_config(model).eos_token_id
     return () if eos is None else tuple(eos) if isinstance(eos, list) else (eos,)
-
-
-def padding_side(model: ResolvedModel) -> capture.Side:
-    """A decoder generates with the padding on the left, whatever its tokenizer is set to for training."""
-    return "left" if TASKS[model.task].layout == "decoder" else model.padding_side
 
 
 def forward_inputs(model: Any, layout: str, inputs: capture.Inputs) -> capture.Inputs:
@@ -115,9 +112,8 @@ def _case(
         outputs = {"logits": outputs["logits"]}
     arrays |= {f"{name}/in/{key}": value for key, value in {**inputs, **model_inputs}.items()}
     arrays |= {f"{name}/out/{key}": value.float().numpy() for key, value in outputs.items()}
-    batch, length = inputs["input_ids"].shape
     return ReferenceCase(
-        name=name, batch=batch, length=length, inputs=tuple({**inputs, **model_inputs}), outputs=tuple(outputs)
+        name=name, sizes=sizes_of(inputs), inputs=tuple({**inputs, **model_inputs}), outputs=tuple(outputs)
     )
 
 

@@ -24,6 +24,7 @@ from hub_exporter.metadata import (
     read_front_matter,
     read_json,
     read_modules,
+    reads_pictures,
     text_of,
     texts_of,
 )
@@ -33,6 +34,7 @@ from hub_exporter.weights import SnapshotWeights, file_of
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 _TOKENIZERS = re.compile(r"tokenizer.*|vocab.*|.*\.(model|spm|tiktoken)")
 
 
@@ -62,9 +64,10 @@ def _resolved(request: ModelRequest, snapshot: Snapshot) -> ResolvedModel:
     remote_code = _remote_code(config, tokenizer_config, request.settings.trust_remote_code, snapshot, source)
     modules = read_modules(folder, source)
     task, task_origin = _task(request, config, architecture, modules, folder)
+    _check_modality(task, config, source)
     checkpoint = read_checkpoint(folder, snapshot.names, source, SnapshotWeights(snapshot))
     carried = side_files(present)
-    _check_tokenizer(carried, source)
+    _check_processor(task, carried, source)
     code = [name for name in present if remote_code and name.endswith(".py")]
     files = tuple(file_of(snapshot, name) for name in sorted({*checkpoint.files, *carried, *code}))
     return ResolvedModel(
@@ -118,9 +121,6 @@ def _config(folder: Path, source: str) -> Json:
             f"`{source}` is quantised already{named}: such weights cannot be traced",
             hint="Name the original checkpoint that it was made from",
         )
-    modality = other_modality(config)
-    if modality:
-        raise SourceError(f"`{source}` is {modality} model, which is not supported yet", hint="Text models are")
     return config
 
 
@@ -159,7 +159,7 @@ def _task(
     kind = read_json(folder, "config_sentence_transformers.json", source).get("model_type", "SentenceTransformer")
     if modules[:1] == ("Transformer",) and "Pooling" in modules and kind == "SentenceTransformer":
         return TASKS["sentence-similarity"], "modules.json"
-    name = task_of(architecture, bool(config.get("is_encoder_decoder")))
+    name = task_of(architecture, bool(config.get("is_encoder_decoder")), reads_pictures(config))
     if name == "feature-extraction" and not has_vocabulary(config):
         raise SourceError(
             f"`{source}`: `{architecture}` has no `vocab_size` in its configuration, so it is not a text model",
@@ -173,11 +173,31 @@ def _task(
     return TASKS[name], architecture
 
 
-def _check_tokenizer(carried: Sequence[str], source: str) -> None:
-    if not any(_TOKENIZERS.fullmatch(name) for name in carried):
+def _check_modality(task: Task, config: Json, source: str) -> None:
+    """A model of pictures or sounds is no text model, whatever its head is called."""
+    modality = other_modality(config)
+    if task.inputs == "text" and modality:
+        raise SourceError(
+            f"`{source}` is {modality} model, and `{task.name}` feeds a model with text alone",
+            hint="Pass `--task` with what it is for: " + ", ".join(f"`{known}`" for known in _others()),
+        )
+
+
+def _others() -> list[str]:
+    return [name for name, task in TASKS.items() if task.inputs != "text"]
+
+
+def _check_processor(task: Task, carried: Sequence[str], source: str) -> None:
+    """What the rows are made into inputs with must be in the repository."""
+    if task.inputs in ("text", "picture and text") and not any(_TOKENIZERS.fullmatch(name) for name in carried):
         raise SourceError(
             f"`{source}` has no tokenizer, so that no inputs can be made for it",
             hint="Save its tokenizer into the same folder",
+        )
+    if task.inputs in ("picture", "sound", "picture and text") and not set(_PROCESSORS) & set(carried):
+        raise SourceError(
+            f"`{source}` has no `{_PROCESSORS[0]}`, so that no inputs can be made for `{task.name}`",
+            hint="Save its image processor or feature extractor into the same folder",
         )
 
 

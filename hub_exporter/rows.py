@@ -6,14 +6,13 @@ Every source gives `(id, {column: value})` lazily: only what is drawn is read.
 from __future__ import annotations
 
 import csv
-import importlib.resources
 import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from hub_exporter import hub
+from hub_exporter import builtin, hub
 from hub_exporter.errors import DatasetError, HubExporterError
 from hub_exporter.files import expanded
 from hub_exporter.records import DatasetSpec
@@ -31,9 +30,11 @@ _LARGEST_CELL = 2**31 - 1
 def open_rows(spec: DatasetSpec, task: Task) -> tuple[Rows, str | None]:
     """The rows of a dataset, and its commit where it is on the Hub. Raises DatasetError when it cannot be read."""
     if spec.path == BUILTIN:
-        return _numbered(_builtin(task.builtin)), None
+        return _numbered(builtin.rows(task.builtin)), None
     path = expanded(spec.path)
     suffix = path.suffix.lower()
+    if path.is_dir() and (named := _named_files(path)):
+        return _numbered(iter(named)), None
     if suffix not in _FILES and not path.is_file():
         return _from_datasets(spec)
     if suffix not in _FILES:
@@ -51,14 +52,23 @@ def hub_dataset(spec: DatasetSpec) -> bool:
     return path.suffix.lower() not in _FILES and not path.exists() and _HUB_ID.fullmatch(spec.path) is not None
 
 
+def base_of(spec: DatasetSpec) -> Path | None:
+    """The folder in which the cells of a dataset may name files: of a local one; `None` for one of the Hub."""
+    path = expanded(spec.path)
+    if spec.path == BUILTIN or not path.exists():
+        return None
+    return (path if path.is_dir() else path.parent).absolute()
+
+
 def _numbered(records: Iterator[dict[str, Any]]) -> Rows:
     for number, record in enumerate(records):
         yield str(number), record
 
 
-def _builtin(name: str) -> Iterator[dict[str, Any]]:
-    text = importlib.resources.files("hub_exporter").joinpath("data", f"{name}.jsonl").read_text("utf-8")
-    yield from map(json.loads, text.splitlines())
+def _named_files(folder: Path) -> list[dict[str, Any]]:
+    """Rows that name the pictures and sounds of a folder, in the order of their names."""
+    files = [(_MEDIA.get(path.suffix.lower()), path) for path in sorted(folder.iterdir())]
+    return [{column: path.name} for column, path in files if column]
 
 
 def _explained(records: Iterator[dict[str, Any]], path: str) -> Iterator[dict[str, Any]]:
@@ -130,6 +140,12 @@ _READERS: dict[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
 }
 _FILES = (*_READERS, ".parquet")
 
+_MEDIA = {
+    **dict.fromkeys((".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"), "image"),
+    **dict.fromkeys((".flac", ".mp3", ".ogg", ".wav"), "audio"),
+}
+"""Suffix of a file in a folder -> the column that it is read as."""
+
 
 def _from_datasets(spec: DatasetSpec) -> tuple[Rows, str | None]:
     commit = commit_of(spec) if hub_dataset(spec) else None
@@ -148,7 +164,8 @@ def _streamed(spec: DatasetSpec, *args: Any, **kwargs: Any) -> Iterator[dict[str
     try:
         import datasets
 
-        yield from datasets.load_dataset(*args, streaming=True, **kwargs)
+        rows = datasets.load_dataset(*args, streaming=True, **kwargs)
+        yield from rows.decode(False) if rows.features else rows  # pictures and sounds as the files that they are
     except Exception as error:  # a builder may raise anything; what it says is the reason
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise DatasetError(f"The dataset `{spec.path}` cannot be read: {lines[0]}", hint=OFFLINE_HINT) from error

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hub_exporter.attempts import next_job
 from hub_exporter.catalogue import BACKENDS
 from hub_exporter.errors import ERRORS_BY_NAME, HubExporterError, TargetError
 from hub_exporter.machine import memory
@@ -39,6 +40,9 @@ from hub_exporter.records import (
 )
 
 Events = Callable[[Event], None]
+
+ROWS = "rows"
+"""Folder in the work folder with the pictures and sounds that the rows name."""
 
 SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|OIDC|API_?KEY|PRIVATE_KEY", re.IGNORECASE)
 """Environment variables with such a name never reach a stage process."""
@@ -99,11 +103,17 @@ def _shared(model: ResolvedModel, jobs: tuple[Job, ...], work: Path, events: Eve
     limit = max(job.time_limit for job in jobs)
     try:
         steps.step("draw the rows")
-        request = StageRequest(stage="sample", model=model, dataset=jobs[0].dataset, folder=str(work))
+        request = StageRequest(stage="sample", model=model, dataset=jobs[0].dataset, folder=str(work / ROWS))
         capture = _checked(_run(request, work / "sample", limit, steps.step, online=True)).capture
         assert capture is not None
         if verify:
-            request = StageRequest(stage="reference", model=model, capture=capture, folder=str(work / "reference"))
+            request = StageRequest(
+                stage="reference",
+                model=model,
+                capture=capture,
+                folder=str(work / "reference"),
+                rows=str(work / ROWS),
+            )
             _checked(_run(request, work / "reference", limit, steps.step))
     except HubExporterError as error:
         steps.end("failed", str(error))
@@ -121,10 +131,31 @@ def _checked(ended: Ended) -> StageAnswer:
 
 def _run_job(job: Job, capture: CaptureSpec, work: Path, events: Events, verify: bool) -> JobResult:
     steps, folder = _Steps(job.name, events), BACKENDS[job.backend].folder
-    files = work / job.name / folder
     steps.start(job.name)
+    while True:
+        exported, verification, error = _attempt(job, capture, work, steps, verify)
+        following = next_job(job, error, verification)
+        if following is None:
+            break
+        job, change = following
+        steps.step(change)
+        shutil.rmtree(work / job.name, ignore_errors=True)
+    result = _result(job, folder, work, exported, verification, error, steps.seconds())
+    if result.status != "passed":
+        shutil.rmtree(work / job.name, ignore_errors=True)
+    steps.end(result.status, result.reason)
+    return result
+
+
+def _attempt(
+    job: Job, capture: CaptureSpec, work: Path, steps: _Steps, verify: bool
+) -> tuple[Ended, Verification | None, StageError | None]:
+    """One export, and its verification."""
+    files = work / job.name / BACKENDS[job.backend].folder
     exported = _run(
-        StageRequest(stage="export", model=job.model, capture=capture, job=job, folder=str(files)),
+        StageRequest(
+            stage="export", model=job.model, capture=capture, job=job, folder=str(files), rows=str(work / ROWS)
+        ),
         work / f"{job.name}.export",
         job.time_limit,
         steps.step,
@@ -146,11 +177,7 @@ def _run_job(job: Job, capture: CaptureSpec, work: Path, events: Events, verify:
         verification = Verification(
             level="exported", reason="verification was switched off with `--no-verify`", passed=True, runtime=""
         )
-    result = _result(job, folder, work, exported, verification, error, steps.seconds())
-    if result.status != "passed":
-        shutil.rmtree(work / job.name, ignore_errors=True)
-    steps.end(result.status, result.reason)
-    return result
+    return exported, verification, error
 
 
 def _result(

@@ -9,33 +9,40 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from hub_exporter import media
 from hub_exporter.checks import MINIMUM_ROWS
 from hub_exporter.errors import DatasetError
 from hub_exporter.records import CaptureSpec, DatasetSpec, Row
-from hub_exporter.rows import open_rows
+from hub_exporter.rows import base_of, open_rows
 from hub_exporter.tasks import Task, dataset_for
 
 HELD_OUT = 6
+SERIES_LIMIT = 1024
+"""Numbers of a series that are kept."""
+
 _SCANNED = 10_000
 """Rows that are looked at before giving up on finding enough usable ones."""
 
 
-def draw(spec: DatasetSpec | None, task: Task) -> CaptureSpec:
+def draw(spec: DatasetSpec | None, task: Task, folder: Path | None = None) -> CaptureSpec:
     """Draw rows for a task: two of clearly different length to capture, six held out, the rest to calibrate.
 
-    Without a spec the task's default dataset is used. Raises DatasetError when the dataset cannot be read, lacks a
-    column, or does not have eight usable rows that differ.
+    Pictures and sounds are put into `folder`, and rows name them there. Without a spec the task's default dataset is
+    used. Raises DatasetError when the dataset cannot be read, lacks a column, or does not have eight usable rows that
+    differ.
     """
     chosen = dataset_for(task, spec)
     source, revision = open_rows(chosen, task)
-    rows = _usable(chosen, task, source)
-    captured = _pair(rows, chosen)
+    rows = _usable(chosen, task, source, folder)
+    captured = _pair(rows, chosen) if task.inputs == "text" else (rows[0], rows[1])
     rest = sorted((row for row in rows if row not in captured), key=_length)
     held_out = [rest[round(index * (len(rest) - 1) / (HELD_OUT - 1))] for index in range(HELD_OUT)]
     return CaptureSpec(
@@ -60,17 +67,20 @@ class _Tally:
     rows: list[Row] = field(default_factory=list)
 
 
-def _usable(spec: DatasetSpec, task: Task, source: Iterator[tuple[str, Mapping[str, Any]]]) -> list[Row]:
+def _usable(
+    spec: DatasetSpec, task: Task, source: Iterator[tuple[str, Mapping[str, Any]]], folder: Path | None
+) -> list[Row]:
     first = next(source, None)
     if first is None:
         raise DatasetError(f"`{spec.path}` has no rows", hint="Name another dataset with `--dataset`")
     columns = _column_map(spec, task, list(first[1]))
-    tally, known = _Tally(), set()
+    tally, known, read = _Tally(), set(), _reader(base_of(spec), folder)
     for number, record in itertools.islice(itertools.chain([first], source), _SCANNED):
         tally.seen += 1
-        values = _values(record, columns, f"`{spec.path}`, row {number}")
+        place = f"`{spec.path}`, row {number}"
+        values = {name: read(name, record.get(column), f"{place}, `{column}`") for name, column in columns.items()}
         key = _canonical(values)
-        if values is None:
+        if not all(values.values()):
             tally.empty += 1
         elif key in known:
             tally.duplicates += 1
@@ -110,17 +120,6 @@ def _fix(task: Task) -> str:
     return f"Say which one to read with `--dataset-columns {name}=<column>`"
 
 
-def _values(record: Mapping[str, Any], columns: Mapping[str, str], place: str) -> dict[str, Any] | None:
-    """What the task reads of one row, `None` where some of it is empty."""
-    values = {
-        name: _messages(record.get(column), f"{place}, `{column}`")
-        if name == "messages"
-        else _text(record.get(column), f"{place}, `{column}`")
-        for name, column in columns.items()
-    }
-    return values if all(values.values()) else None
-
-
 def _text(value: Any, place: str) -> str:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = " ".join(value)  # a dataset of tokens
@@ -144,6 +143,32 @@ def _messages(value: Any, place: str) -> list[dict[str, str]]:
         )
     users = [index for index, turn in enumerate(messages) if turn["role"] == "user" and turn["content"].strip()]
     return messages[: users[-1] + 1] if users else []
+
+
+def _numbers(value: Any, place: str) -> list[float]:
+    """The first numbers of a series; none where one of them is missing or not finite."""
+    if value is None:
+        return []
+    items = value[:SERIES_LIMIT] if isinstance(value, list) else None
+    if items is None or not all(isinstance(item, int | float) or item is None for item in items):
+        raise DatasetError(f"{place}: expected a list of numbers", hint="Name a column of series")
+    return [float(item) for item in items] if all(item is not None and math.isfinite(item) for item in items) else []
+
+
+def _reader(base: Path | None, folder: Path | None) -> Callable[[str, Any, str], Any]:
+    """Reads a cell by what the task takes it for. Pictures and sounds go into `folder`."""
+
+    def read(name: str, value: Any, place: str) -> Any:
+        if name == "messages":
+            return _messages(value, place)
+        if name == "series":
+            return _numbers(value, place)
+        if name in ("image", "audio"):
+            assert folder is not None
+            return media.keep("picture" if name == "image" else "sound", value, place, base, folder)
+        return _text(value, place)
+
+    return read
 
 
 def _is_message(turn: Mapping[str, Any]) -> bool:
@@ -186,7 +211,8 @@ def _length(row: Row) -> int:
     """Characters: close enough to tell short from long without the model's tokenizer."""
     return sum(
         len(value) if isinstance(value, str) else sum(len(turn["content"]) for turn in value)
-        for value in row.values.values()
+        for name, value in row.values.items()
+        if name not in ("image", "audio", "series")
     )
 
 

@@ -62,7 +62,7 @@ def _sample(request: StageRequest, say: Say) -> StageAnswer:
     from hub_exporter.sample import draw
     from hub_exporter.tasks import TASKS
 
-    return StageAnswer(capture=draw(request.dataset, TASKS[request.model.task]))
+    return StageAnswer(capture=draw(request.dataset, TASKS[request.model.task], Path(request.folder)))
 
 
 def _reference(request: StageRequest, say: Say) -> StageAnswer:
@@ -70,7 +70,7 @@ def _reference(request: StageRequest, say: Say) -> StageAnswer:
 
     assert request.capture is not None
     say("load and check the checkpoint")
-    make(request.model, request.capture, Path(request.folder), say)
+    make(request.model, request.capture, Path(request.rows), Path(request.folder), say)
     return StageAnswer()
 
 
@@ -79,7 +79,7 @@ def _export(request: StageRequest, say: Say) -> StageAnswer:
 
     assert request.job is not None
     assert request.capture is not None
-    return StageAnswer(outcome=export(request.job, request.capture, Path(request.folder), say))
+    return StageAnswer(outcome=export(request.job, request.capture, Path(request.rows), Path(request.folder), say))
 
 
 def _verify(request: StageRequest, say: Say) -> StageAnswer:

@@ -1,4 +1,4 @@
-"""The text tasks, as rows of data, and which of them an architecture is made for.
+"""The tasks, as rows of data, and which of them an architecture is made for.
 
 The default datasets are public, ungated and small to stream (a handful of rows is read). They were chosen by their
 cards; each row names the licence. A run without network names `--dataset builtin` or a file instead.
@@ -15,7 +15,8 @@ import msgspec
 from hub_exporter.catalogue import Layout
 from hub_exporter.records import DatasetSpec
 
-Metric = Literal["vectors", "classes", "tokens"]
+Metric = Literal["vectors", "classes", "tokens", "pixels"]
+Kind = Literal["text", "picture", "sound", "picture and text", "series"]
 Columns = dict[str, tuple[str, ...]]
 """What a task reads -> columns of a dataset that are tried for it, in order, where the recipe maps none."""
 
@@ -27,7 +28,9 @@ class Task:
     name: str
     """The Hub's pipeline tag."""
     auto_class: str
-    """Class of transformers that loads it."""
+    """Class of transformers that loads it, where the head does not say another; empty for the head's own class."""
+    inputs: Kind = "text"
+    """What the model is fed with, and so which processor its repository must have."""
     layout: Layout
     """`encoder`: one graph; `decoder`: a cache and a decode loop; `seq2seq`: an encoder and a decoder."""
     reads: tuple[Columns, ...]
@@ -35,7 +38,8 @@ class Task:
     optional: tuple[str, ...] = ()
     """What it reads only where the recipe maps it."""
     metric: Metric
-    """How agreement is judged: `vectors` by difference, `classes` and `tokens` also by the argmax of `logits`."""
+    """How agreement is judged: `vectors` by difference; `classes` and `tokens` also tell how often the largest of the
+    `logits` is the same, `pixels` for each of the places of a picture."""
     padding_side: Literal["left", "right"] = "right"
     """Where the tokenizer's configuration does not say; a decoder generates with the left one in any case."""
     dataset: DatasetSpec
@@ -43,12 +47,22 @@ class Task:
     licence: str
     """Of the default dataset."""
     builtin: str = "text"
-    """Which of the built-in sets fits: `text`, `pairs` or `chat`."""
+    """Which of the built-in sets fits, see `builtin.rows`."""
 
 
 _TEXT: Columns = {"text": ("text",)}
 _WIKITEXT = DatasetSpec(path="Salesforce/wikitext", name="wikitext-2-raw-v1", split="train")
 _WIKITEXT_LICENCE = "CC-BY-SA-3.0 and GFDL"
+
+_IMAGE: Columns = {"image": ("image", "img", "picture")}
+_BEANS = DatasetSpec(path="AI-Lab-Makerere/beans", split="train")
+_BEANS_LICENCE = "MIT"
+_AUDIO: Columns = {"audio": ("audio", "sound", "speech")}
+_SPEECH = DatasetSpec(path="openslr/librispeech_asr", name="clean", split="validation")
+_SPEECH_LICENCE = "CC-BY-4.0"
+_SERIES: Columns = {"series": ("target", "series", "values")}
+_HOURLY = DatasetSpec(path="autogluon/chronos_datasets", name="monash_kdd_cup_2018", split="train")
+_HOURLY_LICENCE = "CC-BY-4.0"
 
 _ROWS = (
     Task(
@@ -130,11 +144,135 @@ _ROWS = (
         ),
         licence="Apache-2.0",
     ),
+    Task(
+        name="image-classification",
+        auto_class="AutoModelForImageClassification",
+        inputs="picture",
+        layout="encoder",
+        reads=(_IMAGE,),
+        metric="classes",
+        dataset=_BEANS,
+        licence=_BEANS_LICENCE,
+        builtin="pictures",
+    ),
+    Task(
+        name="image-feature-extraction",
+        auto_class="AutoModel",
+        inputs="picture",
+        layout="encoder",
+        reads=(_IMAGE,),
+        metric="vectors",
+        dataset=_BEANS,
+        licence=_BEANS_LICENCE,
+        builtin="pictures",
+    ),
+    Task(
+        name="object-detection",
+        auto_class="AutoModelForObjectDetection",
+        inputs="picture",
+        layout="encoder",
+        reads=(_IMAGE,),
+        metric="classes",
+        dataset=_BEANS,
+        licence=_BEANS_LICENCE,
+        builtin="pictures",
+    ),
+    Task(
+        name="image-segmentation",
+        auto_class="AutoModelForSemanticSegmentation",
+        inputs="picture",
+        layout="encoder",
+        reads=(_IMAGE,),
+        metric="pixels",
+        dataset=_BEANS,
+        licence=_BEANS_LICENCE,
+        builtin="pictures",
+    ),
+    Task(
+        name="depth-estimation",
+        auto_class="AutoModelForDepthEstimation",
+        inputs="picture",
+        layout="encoder",
+        reads=(_IMAGE,),
+        metric="vectors",
+        dataset=_BEANS,
+        licence=_BEANS_LICENCE,
+        builtin="pictures",
+    ),
+    Task(
+        name="zero-shot-image-classification",
+        auto_class="AutoModelForZeroShotImageClassification",
+        inputs="picture and text",
+        layout="encoder",
+        reads=(_IMAGE,),
+        optional=("text",),
+        metric="vectors",
+        dataset=_BEANS,
+        licence=_BEANS_LICENCE,
+        builtin="pictures",
+    ),
+    Task(
+        name="audio-classification",
+        auto_class="AutoModelForAudioClassification",
+        inputs="sound",
+        layout="encoder",
+        reads=(_AUDIO,),
+        metric="classes",
+        dataset=_SPEECH,
+        licence=_SPEECH_LICENCE,
+        builtin="sounds",
+    ),
+    Task(
+        name="automatic-speech-recognition",
+        auto_class="AutoModelForCTC",
+        inputs="sound",
+        layout="encoder",
+        reads=(_AUDIO,),
+        metric="tokens",
+        dataset=_SPEECH,
+        licence=_SPEECH_LICENCE,
+        builtin="sounds",
+    ),
+    Task(
+        name="time-series-forecasting",
+        auto_class="",
+        inputs="series",
+        layout="encoder",
+        reads=(_SERIES,),
+        metric="vectors",
+        dataset=_HOURLY,
+        licence=_HOURLY_LICENCE,
+        builtin="series",
+    ),
+    Task(
+        name="time-series-classification",
+        auto_class="",
+        inputs="series",
+        layout="encoder",
+        reads=(_SERIES,),
+        metric="vectors",
+        dataset=_HOURLY,
+        licence=_HOURLY_LICENCE,
+        builtin="series",
+    ),
 )
 
 TASKS: dict[str, Task] = {row.name: row for row in _ROWS}
 
+_SOUND_MODELS = (
+    "(Data2VecAudio|Hubert|SEW|SEWD|UniSpeech|UniSpeechSat|Wav2Vec2|Wav2Vec2Bert|Wav2Vec2Conformer|WavLM|Whisper)"
+)
+
 _HEADS = (
+    (rf"{_SOUND_MODELS}ForSequenceClassification|.*ForAudioClassification", "audio-classification"),
+    (r".*ForCTC", "automatic-speech-recognition"),
+    (r".*ForImageClassification(WithTeacher)?", "image-classification"),
+    (r".*ForObjectDetection", "object-detection"),
+    (r"(?!OneFormer).*For(Semantic|Universal|Instance)?Segmentation", "image-segmentation"),
+    (r".*ForDepthEstimation", "depth-estimation"),
+    (r"(AltCLIP|ChineseCLIP|CLIP|Siglip)Model", "zero-shot-image-classification"),
+    (r"PatchTS(T|Mixer)ForPrediction", "time-series-forecasting"),
+    (r"PatchTSTForClassification|PatchTSMixerForTimeSeriesClassification", "time-series-classification"),
     (r".*ForCausalLM", "text-generation"),
     (r"(XLM|Flaubert)WithLMHeadModel", "fill-mask"),
     (r".*(LMHeadModel|ModelWithLMHead)", "text-generation"),
@@ -151,10 +289,15 @@ _BARE_MODEL = re.compile(r"(?!.*(For[A-Z]|Head|With|MTModel|Decoder|Reward|Score
 """Ends in `Model` and names no head."""
 
 
-def task_of(architecture: str, is_encoder_decoder: bool) -> str | None:
+_OWN_CLASS = re.compile(r".*For(Universal|Instance)?Segmentation")
+"""Heads whose automatic class depends on the model type."""
+
+
+def task_of(architecture: str, is_encoder_decoder: bool, reads_pictures: bool = False) -> str | None:
     """The task that a class of transformers is made for, from its name; `None` where the name does not tell.
 
-    Never `feature-extraction` for a class with a head, nor for both halves of an encoder-decoder.
+    Never `feature-extraction` for a class with a head, nor for both halves of an encoder-decoder. `reads_pictures` says
+    of a class without a head that its configuration is one of pictures alone.
     """
     if is_encoder_decoder and _SEQ2SEQ_HEADS.fullmatch(architecture):
         return "text2text-generation"
@@ -162,12 +305,14 @@ def task_of(architecture: str, is_encoder_decoder: bool) -> str | None:
         if re.fullmatch(pattern, architecture):
             return task
     if not is_encoder_decoder and _BARE_MODEL.fullmatch(architecture):
-        return "feature-extraction"
+        return "image-feature-extraction" if reads_pictures else "feature-extraction"
     return None
 
 
 def auto_class_of(task: Task, architecture: str) -> str:
     """The class that loads this architecture: `AutoModel` would read a T5 encoder as a whole T5."""
+    if not task.auto_class or _OWN_CLASS.fullmatch(architecture):
+        return architecture
     encoder_only = task.auto_class == "AutoModel" and architecture.endswith("EncoderModel")
     return "AutoModelForTextEncoding" if encoder_only else task.auto_class
 

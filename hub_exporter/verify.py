@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from hub_exporter import backends
@@ -28,6 +29,7 @@ from hub_exporter.records import (
     Verification,
     from_json,
 )
+from hub_exporter.wording import axis
 
 Say = Callable[[str], None]
 
@@ -58,12 +60,13 @@ def verify(
     cases, decodes = _measure(runner, reference, arrays, outcome, say)
     problem = _problem(cases, decodes)
     if problem:
-        return _verdict(runner, problem, "loaded", False, cases, decodes, ())
+        found = _verdict(runner, problem, "loaded", False, cases, decodes, ())
+        return msgspec.structs.replace(found, immovable=_immovable(reference, cases))
     if reference.decodes and not decodes:
-        reason = f"{_shown(cases, decodes)}; a decode loop cannot be run with such graphs"
+        reason = f"{_shown(reference, cases, decodes)}; a decode loop cannot be run with such graphs"
         return _verdict(runner, reason, "loaded", True, cases, decodes, ())
     notes = _default_precision(module, folder, outcome, reference, arrays, say)
-    return _verdict(runner, _shown(cases, decodes), "parity", True, cases, decodes, notes)
+    return _verdict(runner, _shown(reference, cases, decodes), "parity", True, cases, decodes, notes)
 
 
 def _unrunnable(outcome: ExportOutcome) -> str | None:
@@ -104,18 +107,19 @@ def _min_length(outcome: ExportOutcome) -> int:
 
 
 def _fitting(cases: tuple[ReferenceCase, ...], outcome: ExportOutcome) -> Iterator[ReferenceCase]:
-    """All cases that are not shorter than the graph says it takes; of a graph whose axes were fixed on purpose only
-    those of the captured shape."""
-    captured, least = cases[0], _min_length(outcome)
+    """All cases that are not shorter than the graph says it takes, and that have the sizes that it states as fixed."""
+    least = _min_length(outcome)
     for case in cases:
-        if case.length < least:
+        if case.length is not None and case.length < least:
             continue
-        same = (case.batch, case.length) == (captured.batch, captured.length)
-        if same or outcome.options.get("dynamic") is not False:
+        if all(case.sizes.get(axis) == size for axis, size in outcome.fixed.items()):
             yield case
 
 
 # ── One forward ──
+
+ARGMAX = {"classes": -1, "tokens": -1, "pixels": 1}
+"""Metric -> axis of `logits` along which the largest value is the model's choice."""
 
 
 def run_case(
@@ -129,7 +133,7 @@ def run_case(
     left out on purpose."""
     inputs = {name: arrays[f"{case.name}/in/{name}"] for name in case.inputs}
     expected = {name: arrays[f"{case.name}/out/{name}"] for name in case.outputs if name not in left_out}
-    shape = (case.batch, case.length)
+    shape = tuple(case.sizes.values())
     try:
         got = _forward(runner, reference.layout, inputs)
     except Exception as error:  # noqa: BLE001 - a runtime refuses a shape in its own way: that is the finding
@@ -137,9 +141,9 @@ def run_case(
     missing = sorted(set(expected) - set(got))
     if missing:
         return CaseResult(case=case.name, shape=shape, error=f"output `{missing[0]}` is missing", passed=False)
-    argmax = reference.metric != "vectors"
+    along = ARGMAX.get(reference.metric)
     figures = tuple(
-        figure(name, got[name], value, inputs["attention_mask"], argmax and name == "logits")
+        figure(name, got[name], value, inputs.get("attention_mask"), along if name == "logits" else None)
         for name, value in expected.items()
     )
     return CaseResult(
@@ -148,12 +152,30 @@ def run_case(
 
 
 def _forward(runner: Runner, layout: str, inputs: Arrays) -> Arrays:
-    batch = inputs["input_ids"].shape[0]
+    batch = max(value.shape[0] for value in inputs.values())
     if runner.padded and batch <= (runner.max_batch or batch):
         return _forward_batch(runner, layout, inputs)
+    if "pixel_values" in inputs and "input_ids" in inputs:
+        return _forward_pairs(runner, inputs)
     rows = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(batch)]
     answers = [_forward_row(runner, layout, row) for row in rows]
     return {name: np.concatenate([answer[name] for answer in answers]) for name in answers[0]}
+
+
+def _forward_pairs(runner: Runner, inputs: Arrays) -> Arrays:
+    """Every picture with every text, where the graph takes one of each."""
+    pictures, texts = (range(len(inputs[name])) for name in ("pixel_values", "input_ids"))
+    answers = [
+        [runner.forward({k: v[[p if k == "pixel_values" else t]] for k, v in inputs.items()}) for t in texts]
+        for p in pictures
+    ]
+    scores = np.array([[answer["logits_per_image"][0, 0] for answer in line] for line in answers])
+    sides = {"image_embeds": [line[0] for line in answers], "text_embeds": answers[0]}
+    return {
+        "logits_per_image": scores,
+        "logits_per_text": scores.T,
+        **{name: np.concatenate([answer[name] for answer in side]) for name, side in sides.items()},
+    }
 
 
 def _forward_row(runner: Runner, layout: str, row: Arrays) -> Arrays:
@@ -273,9 +295,7 @@ def _problem(cases: list[CaseResult], decodes: list[DecodeResult]) -> str | None
     """The first thing that disagrees, in one sentence."""
     for case in cases:
         if not case.passed:
-            return (
-                f"`{case.case}` (batch {case.shape[0]}, length {case.shape[1]}): {case.error or _worst(case.figures)}"
-            )
+            return f"`{case.case}` ({'×'.join(map(str, case.shape))}): {case.error or _worst(case.figures)}"
     for decode in decodes:
         if not decode.passed:
             found = decode.error or decode.first_difference or f"logits differ by {decode.max_abs}"
@@ -283,6 +303,25 @@ def _problem(cases: list[CaseResult], decodes: list[DecodeResult]) -> str | None
     if not cases:
         return "no held-out input fits these graphs, so that nothing could be compared"
     return None
+
+
+def _immovable(reference: Reference, cases: list[CaseResult]) -> tuple[str, ...]:
+    """The axes that explain what failed: every failed case moved one that no passed case moved, and the fewest that do.
+    None where a case of the captured shape failed too."""
+    sizes = {case.name: case.sizes for case in reference.cases}
+    captured = sizes[reference.cases[0].name]
+
+    def moved(case: CaseResult) -> set[str]:
+        return {axis for axis, size in captured.items() if sizes[case.case][axis] != size}
+
+    failed = [moved(case) for case in cases if not case.passed]
+    passed = [moved(case) for case in cases if case.passed]
+    suspects = [axes.difference(*passed) for axes in failed]
+    if not passed or not all(failed):
+        return ()
+    certain = set().union(*(axes for axes in suspects if len(axes) == 1))
+    blamed = certain.union(*(axes for axes in (suspects if all(suspects) else failed) if not axes & certain))
+    return tuple(axis for axis in captured if axis in blamed)
 
 
 def _worst(figures: tuple[Figure, ...]) -> str:
@@ -295,10 +334,9 @@ def _worst(figures: tuple[Figure, ...]) -> str:
     )
 
 
-def _shown(cases: list[CaseResult], decodes: list[DecodeResult]) -> str:
-    shapes = sorted({case.shape for case in cases})
-    sizes = ", ".join(f"{batch}×{length}" for batch, length in shapes)
-    text = f"agrees on {len(cases)} inputs of batch × length {sizes}"
+def _shown(reference: Reference, cases: list[CaseResult], decodes: list[DecodeResult]) -> str:
+    sizes = ", ".join("×".join(map(str, shape)) for shape in sorted({case.shape for case in cases}))
+    text = f"agrees on {len(cases)} inputs of {' × '.join(map(axis, reference.cases[0].sizes))} {sizes}"
     if decodes:
         total = sum(decode.tokens for decode in decodes)
         text += f", and on {total} of {total} greedy tokens in {len(decodes)} decode loops"

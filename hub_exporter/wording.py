@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from hub_exporter.records import CaseResult, Needs, Publication, RunnerGroup, Verification
 
@@ -161,6 +161,19 @@ def agreement(verification: Verification | None) -> str:
         return f"{counted} tokens"
     difference = max_difference(verification)
     return "" if difference is None else f"max diff {number(difference)}"
+
+
+AXES = {"batch_size": "batch", "sequence_length": "length", "num_channels": "channels", "feature_size": "features"}
+
+
+def axis(name: str) -> str:
+    """`batch` of `batch_size`, `image batch` of `image_batch_size`"""
+    return AXES.get(name) or name.removesuffix("_size").replace("_", " ")
+
+
+def axes(sizes: Mapping[str, int]) -> str:
+    """`batch 2, length 13`"""
+    return ", ".join(f"{axis(name)} {size}" for name, size in sizes.items())
 
 
 def shapes(cases: Iterable[CaseResult]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from hub_exporter.backends import TOKEN_PORTS, Arrays
 from hub_exporter.catalogue import cache_shape
 from hub_exporter.records import ExportOutcome
+from hub_exporter.wording import axes
 
 if TYPE_CHECKING:
     from hub_exporter.graphs import Graph, Request
@@ -34,10 +35,10 @@ def patched(request: Request) -> Iterator[None]:
 def restrictions(request: Request) -> list[str]:
     """What the files cannot do, in words for the card."""
     from hub_exporter.graphs import is_recurrent
+    from hub_exporter.inputs import sizes_of
 
     if request.options.dynamic is False:
-        batch, length = request.captured["input_ids"].shape
-        return [f"every axis is fixed: batch {batch}, length {length}"]
+        return [f"every axis is fixed: {axes(sizes_of(request.captured))}"]
     return RECURRENT if is_recurrent(request) else []
 
 

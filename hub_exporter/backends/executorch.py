@@ -18,6 +18,7 @@ import numpy as np
 from hub_exporter.backends import Arrays, common
 from hub_exporter.errors import HubExporterError
 from hub_exporter.records import AxisBounds, Component, ExportOutcome, Port
+from hub_exporter.wording import axis
 
 if TYPE_CHECKING:
     from hub_exporter.graphs import Graph, Request
@@ -153,7 +154,7 @@ def runner_methods(request: Request) -> dict[str, Any]:
 
 def restrictions(request: Request) -> list[str]:
     """Batch and length that the program was planned for."""
-    from hub_exporter.graphs import DEFAULT_MAX_BATCH, is_recurrent, max_length
+    from hub_exporter.graphs import DEFAULT_MAX_BATCH, is_free, is_recurrent, max_length
 
     if request.options.dynamic is False:
         return ["every axis is fixed to the captured size"]
@@ -162,6 +163,9 @@ def restrictions(request: Request) -> list[str]:
             return ["batch 1", common.RECURRENT[0]]
         rows = request.options.dynamic_shapes.get("batch_size", AxisBounds()).max or DEFAULT_MAX_BATCH
         return [f"at most {rows} rows", f"at most {max_length(request)} tokens at a time"]
+    if request.free is not None:
+        largest = [f"{axis(name)} at most {size}" for name, size in request.limits.items() if is_free(request, name)]
+        return ["batch 1", *largest]
     kind = "text and answer together" if request.layout == "decoder" else "input"
     return ["batch 1", f"at most {max_length(request)} tokens of {kind}"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hub_exporter.backends import Arrays, common
-from hub_exporter.catalogue import CACHE_AXES, text_axes
+from hub_exporter.catalogue import CACHE_AXES, axes_of
 from hub_exporter.records import Component, ExportOutcome, Port
 
 FORMAT = "onnx"
@@ -143,10 +143,10 @@ def _growing(inputs: Any) -> list[Any]:
 
 def _axis_names(inputs: Any) -> dict[str, str]:
     has_cache = any(value.name.startswith("past_key_values.") for value in inputs)
-    names: dict[str, str] = {}
+    beside, names = [value.name for value in inputs], dict[str, str]()
     for value in inputs:
         dims = [str(dim) if not isinstance(dim, int) else None for dim in value.shape]
-        roles = dict(enumerate(text_axes(value.name, has_cache))) if len(dims) == 2 else {}
+        roles = dict(enumerate(axes_of(value.name, len(dims), beside, has_cache)))
         if value.name.startswith("past_key_values.") and len(dims) == 4:
             roles = {0: "batch_size", 2: "past_sequence_length"}
         for axis, role in roles.items():

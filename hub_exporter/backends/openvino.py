@@ -56,6 +56,8 @@ def accompany(loaded: Loaded, folder: Path) -> list[str]:
     import openvino
     from openvino_tokenizers import convert_tokenizer
 
+    if loaded.tokenizer is None:
+        return []
     try:
         converted = convert_tokenizer(loaded.tokenizer, with_detokenizer=True)
         for name, graph in zip(("openvino_tokenizer", "openvino_detokenizer"), converted, strict=True):
@@ -104,7 +106,9 @@ class OpenvinoRunner(common.NamedPortsRunner):
 
     def _run(self, name: str, inputs: Arrays) -> Arrays:
         request = self._requests[name]
-        rows = {"beam_idx": np.arange(len(inputs["input_ids"]), dtype=np.int32)}  # every row goes on with its own past
+        rows = {
+            "beam_idx": np.arange(len(next(iter(inputs.values()))), dtype=np.int32)
+        }  # every row goes on with its own past
         ports = {port.get_any_name(): port for port in request.get_compiled_model().inputs}
         answer = request.infer({key: value for key, value in {**rows, **inputs}.items() if key in ports})
         return {port.get_any_name(): np.array(answer[port]) for port in request.get_compiled_model().outputs}

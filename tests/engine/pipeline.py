@@ -43,9 +43,12 @@ class Subject:
 
     def export(self, backend: str, **engine: Any) -> tuple[ExportOutcome, Path]:
         """Export, and say where the files are."""
-        name = "-".join([backend, *(f"{key}" for key in engine)])
-        files = self.folder / name
-        return export(self.job(backend, **engine), self.capture, files, lambda step: None), files
+        return self.export_job(self.job(backend, **engine), "-".join([backend, *engine]))
+
+    def export_job(self, job: Job, name: str = "") -> tuple[ExportOutcome, Path]:
+        """Export a job, and say where the files are."""
+        files = self.folder / (name or job.backend)
+        return export(job, self.capture, self.folder / "rows", files, lambda step: None), files
 
     def verify(self, backend: str, outcome: ExportOutcome, files: Path) -> Verification:
         return verify(backend, outcome, files, self.reference, self.arrays)
@@ -69,9 +72,11 @@ def subject_of(repository: Path, folder: Path) -> Subject:
     rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in zoo.TEXTS), "utf-8")
     (request,) = requests(None, [str(repository)], {"--dataset": str(rows), "--to": str(folder / "out")})
     model = resolve(request)
+    if TASKS[model.task].inputs != "text":
+        (request,) = requests(None, [str(repository)], {"--dataset": "builtin", "--to": str(folder / "out")})
     spec = request.settings.dataset
     assert spec is not None
-    capture = draw(msgspec.structs.replace(spec, rows=len(zoo.TEXTS)), TASKS[model.task])
-    make(model, capture, folder / "reference")
+    capture = draw(msgspec.structs.replace(spec, rows=len(zoo.TEXTS)), TASKS[model.task], folder / "rows")
+    make(model, capture, folder / "rows", folder / "reference")
     reference, arrays = read_reference(folder / "reference")
     return Subject(model, capture, reference, arrays, folder)

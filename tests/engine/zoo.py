@@ -6,6 +6,7 @@ mask that is ignored or a position that is off by one shows.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,10 +49,17 @@ class Kind:
     """One architecture of the zoo."""
 
     name: str
+    about: str
+    """What it stands for."""
     auto_class: str
     config: Callable[[], Any]
     special: bool = False
     """Whether the tokenizer puts a start and an end token around a text."""
+    processor: Callable[[], Any] | None = None
+    """Image processor or feature extractor, of a kind that reads no text or not only text."""
+    reads_text: bool = True
+    checked: tuple[str, ...] = ("dynamo",)
+    """Backends that the tests run it through: the others are run by `make coverage` alone."""
 
 
 def _config(cls: str, **changes: Any) -> Callable[[], Any]:
@@ -59,9 +67,10 @@ def _config(cls: str, **changes: Any) -> Callable[[], Any]:
 
 
 KINDS = (
-    Kind("bert", "AutoModel", _config("BertConfig"), special=True),
+    Kind("bert", "encoder, absolute positions", "AutoModel", _config("BertConfig"), special=True),
     Kind(
         "deberta-v2",
+        "encoder, relative positions",
         "AutoModelForMaskedLM",
         _config(
             "DebertaV2Config",
@@ -72,9 +81,16 @@ KINDS = (
         ),
         special=True,
     ),
-    Kind("roberta", "AutoModelForSequenceClassification", _config("RobertaConfig", num_labels=3), special=True),
+    Kind(
+        "roberta",
+        "encoder with a classification head",
+        "AutoModelForSequenceClassification",
+        _config("RobertaConfig", num_labels=3),
+        special=True,
+    ),
     Kind(
         "distilbert",
+        "encoder with a token classification head",
         "AutoModelForTokenClassification",
         lambda: transformers.DistilBertConfig(
             vocab_size=320,
@@ -91,14 +107,21 @@ KINDS = (
     ),
     Kind(
         "modernbert",
+        "encoder, rotary positions, local attention",
         "AutoModel",
         _config("ModernBertConfig", local_attention=8, global_attn_every_n_layers=2),
         special=True,
     ),
-    Kind("llama", "AutoModelForCausalLM", _config("LlamaConfig", num_key_value_heads=2)),
-    Kind("qwen3", "AutoModelForCausalLM", _config("Qwen3Config", num_key_value_heads=2, head_dim=16)),
+    Kind("llama", "decoder, grouped heads", "AutoModelForCausalLM", _config("LlamaConfig", num_key_value_heads=2)),
+    Kind(
+        "qwen3",
+        "decoder, head size that is not hidden size by heads",
+        "AutoModelForCausalLM",
+        _config("Qwen3Config", num_key_value_heads=2, head_dim=16),
+    ),
     Kind(
         "gpt2",
+        "decoder, learned positions",
         "AutoModelForCausalLM",
         lambda: transformers.GPT2Config(
             vocab_size=320,
@@ -114,6 +137,7 @@ KINDS = (
     ),
     Kind(
         "gemma3-text",
+        "decoder, sliding window",
         "AutoModelForCausalLM",
         _config(
             "Gemma3TextConfig",
@@ -125,11 +149,13 @@ KINDS = (
     ),
     Kind(
         "mixtral",
+        "decoder, mixture of experts",
         "AutoModelForCausalLM",
         _config("MixtralConfig", num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2),
     ),
     Kind(
         "mamba",
+        "decoder, state space",
         "AutoModelForCausalLM",
         lambda: transformers.MambaConfig(
             vocab_size=320,
@@ -144,6 +170,7 @@ KINDS = (
     ),
     Kind(
         "t5",
+        "encoder-decoder",
         "AutoModelForSeq2SeqLM",
         lambda: transformers.T5Config(
             vocab_size=320,
@@ -163,19 +190,287 @@ KINDS = (
 """Encoders with absolute, relative and rotary positions, decoders with grouped heads, a sliding window, experts, a
 state space, and an encoder-decoder."""
 
+VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "image_size": 32,
+    "patch_size": 8,
+    "initializer_range": 0.2,
+}
+SQUARE = {"height": 32, "width": 32}
+
+
+def _pictures(
+    name: str, about: str, auto_class: str, config: Callable[[], Any], processor: str = "ViT", **settings: Any
+) -> Kind:
+    made = lambda: getattr(transformers, f"{processor}ImageProcessorPil")(**settings)  # noqa: E731
+    return Kind(name, about, auto_class, config, processor=made, reads_text=False)
+
+
+def _sounds(name: str, about: str, auto_class: str, config: Callable[[], Any], extractor: Callable[[], Any]) -> Kind:
+    return Kind(name, about, auto_class, config, processor=extractor, reads_text=False)
+
+
+def _speech(cls: str, **changes: Any) -> Callable[[], Any]:
+    """A tiny wav2vec 2.0 of any family: two convolutions of stride 16 in front of two layers."""
+    sizes = {
+        "vocab_size": 32,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "conv_dim": (32, 32, 32),
+        "conv_stride": (8, 4, 4),
+        "conv_kernel": (10, 4, 3),
+        "num_conv_pos_embeddings": 16,
+        "num_conv_pos_embedding_groups": 4,
+        "initializer_range": 0.2,
+    }
+    return lambda: getattr(transformers, cls)(**{**sizes, **changes})
+
+
+def _resnet() -> Any:
+    return transformers.ResNetConfig(embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], layer_type="basic")
+
+
+def _backbone() -> Any:
+    return transformers.ResNetConfig(
+        embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], layer_type="basic", out_features=["stage2"]
+    )
+
+
+def _dino(**changes: Any) -> Any:
+    return transformers.Dinov2Config(**{**VISION, "intermediate_size": None, "mlp_ratio": 2, **changes})
+
+
+PICTURES = (
+    _pictures(
+        "vit",
+        "pictures: classification",
+        "AutoModelForImageClassification",
+        lambda: transformers.ViTConfig(**VISION, num_labels=5),
+        size=SQUARE,
+    ),
+    _pictures("dinov2", "pictures: features", "AutoModel", _dino, "Bit", size={"shortest_edge": 40}, crop_size=SQUARE),
+    _pictures(
+        "resnet",
+        "pictures: convolutions",
+        "AutoModelForImageClassification",
+        _resnet,
+        "ConvNext",
+        size={"shortest_edge": 48},
+        crop_pct=0.875,
+    ),
+    _pictures(
+        "convnext",
+        "pictures: depthwise convolutions",
+        "AutoModelForImageClassification",
+        lambda: transformers.ConvNextConfig(hidden_sizes=[16, 32], depths=[1, 1], num_stages=2, initializer_range=0.2),
+        "ConvNext",
+        size={"shortest_edge": 48},
+        crop_pct=0.875,
+    ),
+    _pictures(
+        "swin",
+        "pictures: shifted windows",
+        "AutoModelForImageClassification",
+        lambda: transformers.SwinConfig(
+            image_size=32,
+            patch_size=4,
+            embed_dim=16,
+            depths=[1, 1],
+            num_heads=[2, 4],
+            window_size=4,
+            initializer_range=0.2,
+        ),
+        size=SQUARE,
+    ),
+    _pictures(
+        "detr",
+        "pictures of any size: object detection, with a mask",
+        "AutoModelForObjectDetection",
+        lambda: transformers.DetrConfig(
+            use_timm_backbone=False,
+            use_pretrained_backbone=False,
+            backbone=None,
+            backbone_config=_backbone(),
+            d_model=32,
+            encoder_layers=1,
+            decoder_layers=1,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=64,
+            decoder_ffn_dim=64,
+            num_queries=7,
+            num_labels=5,
+        ),
+        "Detr",
+        size={"shortest_edge": 128, "longest_edge": 224},
+    ),
+    _pictures(
+        "yolos",
+        "pictures of any size: object detection, without a mask",
+        "AutoModelForObjectDetection",
+        lambda: transformers.YolosConfig(**{**VISION, "image_size": [64, 96]}, num_detection_tokens=7, num_labels=5),
+        "Yolos",
+        size={"shortest_edge": 64, "longest_edge": 128},
+    ),
+    _pictures(
+        "segformer",
+        "pictures: segmentation",
+        "AutoModelForSemanticSegmentation",
+        lambda: transformers.SegformerConfig(
+            num_encoder_blocks=2,
+            depths=[1, 1],
+            sr_ratios=[2, 1],
+            hidden_sizes=[16, 32],
+            patch_sizes=[7, 3],
+            strides=[4, 2],
+            num_attention_heads=[2, 4],
+            mlp_ratios=[2, 2],
+            decoder_hidden_size=32,
+            num_labels=5,
+            initializer_range=0.2,
+        ),
+        "Segformer",
+        size={"height": 64, "width": 64},
+    ),
+    _pictures(
+        "dpt",
+        "pictures: depth",
+        "AutoModelForDepthEstimation",
+        lambda: transformers.DPTConfig(
+            **VISION | {"num_hidden_layers": 4},
+            backbone_out_indices=[0, 1, 2, 3],
+            neck_hidden_sizes=[16, 16, 32, 32],
+            fusion_hidden_size=16,
+            is_hybrid=False,
+        ),
+        "DPT",
+        size=SQUARE,
+    ),
+    _pictures(
+        "depth-anything",
+        "pictures of any size: depth",
+        "AutoModelForDepthEstimation",
+        lambda: transformers.DepthAnythingConfig(
+            backbone_config=_dino(
+                out_features=["stage1", "stage2"], image_size=56, patch_size=14, reshape_hidden_states=False
+            ),
+            reassemble_hidden_size=32,
+            patch_size=14,
+            reassemble_factors=[2, 1],
+            neck_hidden_sizes=[16, 16],
+            fusion_hidden_size=16,
+            head_hidden_size=8,
+        ),
+        "DPT",
+        size={"height": 56, "width": 56},
+        keep_aspect_ratio=True,
+        ensure_multiple_of=14,
+    ),
+)
+
+TWO_ENCODERS = tuple(
+    Kind(
+        name,
+        about,
+        "AutoModel",
+        lambda config=config: getattr(transformers, f"{config}Config")(
+            text_config=SMALL | {"max_position_embeddings": 64, "projection_dim": 16, "projection_size": 32},
+            vision_config=VISION | {"projection_dim": 16},
+            projection_dim=16,
+        ),
+        special=True,
+        processor=lambda config=config: (
+            transformers.CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=SQUARE)
+            if config == "CLIP"
+            else transformers.SiglipImageProcessorPil(size=SQUARE)
+        ),
+    )
+    for name, about, config in (
+        ("clip", "pictures and texts", "CLIP"),
+        ("siglip", "pictures and texts, all texts of one length", "Siglip"),
+    )
+)
+
+SOUNDS = (
+    _sounds(
+        "wav2vec2-ctc",
+        "sounds: speech recognition (CTC), with a mask",
+        "AutoModelForCTC",
+        _speech("Wav2Vec2Config", feat_extract_norm="layer", do_stable_layer_norm=True),
+        lambda: transformers.Wav2Vec2FeatureExtractor(return_attention_mask=True),
+    ),
+    _sounds(
+        "hubert",
+        "sounds: classification",
+        "AutoModelForAudioClassification",
+        _speech("HubertConfig", num_labels=4),
+        lambda: transformers.Wav2Vec2FeatureExtractor(return_attention_mask=False),
+    ),
+    _sounds(
+        "ast",
+        "sounds: classification of a spectrogram",
+        "AutoModelForAudioClassification",
+        lambda: transformers.ASTConfig(
+            **{key: value for key, value in VISION.items() if key != "image_size"},
+            max_length=128,
+            num_mel_bins=32,
+            num_labels=4,
+        ),
+        lambda: transformers.ASTFeatureExtractor(max_length=128, num_mel_bins=32),
+    ),
+)
+
+SERIES = (
+    Kind(
+        "patchtst",
+        "time series",
+        "PatchTSTForPrediction",
+        lambda: transformers.PatchTSTConfig(
+            num_input_channels=3,
+            context_length=48,
+            patch_length=8,
+            patch_stride=8,
+            prediction_length=12,
+            d_model=32,
+            ffn_dim=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+        ),
+        reads_text=False,
+    ),
+)
+
+EVERYWHERE = {*(kind.name for kind in KINDS), "vit", "detr", "wav2vec2-ctc", "clip"}
+"""Kinds that stand for many: the tests run them through all backends."""
+
+KINDS = tuple(
+    dataclasses.replace(kind, checked=("onnx", "openvino", "executorch-xnnpack", "dynamo"))
+    if kind.name in EVERYWHERE
+    else kind
+    for kind in (*KINDS, *PICTURES, *TWO_ENCODERS, *SOUNDS, *SERIES)
+)
 BY_NAME = {kind.name: kind for kind in KINDS}
 
 
 def write(kind: Kind, folder: Path) -> Path:
     """The model of `kind` as a repository in `folder`."""
     torch.manual_seed(0)
-    model = getattr(transformers, kind.auto_class).from_config(kind.config()).eval()
+    make = getattr(transformers, kind.auto_class)
+    model = (make.from_config if kind.auto_class.startswith("Auto") else make)(kind.config()).eval()
     with torch.no_grad():  # norms start as the identity, which would hide that one is missing
         for weight in model.parameters():
             if weight.dim() == 1:
                 weight.add_(0.1 * torch.randn_like(weight))
     model.save_pretrained(folder)
-    tokenizer(kind.special).save_pretrained(folder)
+    if kind.reads_text:
+        tokenizer(kind.special).save_pretrained(folder)
+    if kind.processor is not None:
+        kind.processor().save_pretrained(folder)
     return folder
 
 

@@ -16,7 +16,7 @@ OUTPUTS = arrays(np.float32, array_shapes(min_dims=2, max_dims=3, max_side=6), e
 
 @given(OUTPUTS)
 def test_an_output_agrees_with_itself(output: np.ndarray) -> None:
-    measured = figure("x", output, output, argmax=True)
+    measured = figure("x", output, output, argmax=-1)
 
     assert passes(measured, TOLERANCE)
     assert (measured.max_abs, measured.max_rel, measured.agreement) == (0, 0, 1)
@@ -87,4 +87,4 @@ def test_agreement_is_the_share_of_equal_choices() -> None:
     a, b = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
     b[0] = b[0, ::-1]
 
-    assert figure("x", a, b, argmax=True).agreement == 0.75
+    assert figure("x", a, b, argmax=-1).agreement == 0.75

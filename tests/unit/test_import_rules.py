@@ -17,9 +17,22 @@ PACKAGE = Path(hub_exporter.__file__).parent
 LAYERS = (
     {"hub_exporter", "errors", "records"},
     {"catalogue", "compare", "files", "frontmatter", "standing", "strict", "wording"},
-    {"capture", "checkpoint", "folder", "github", "machine", "metadata", "pins", "snippets", "tasks"},
+    {
+        "builtin",
+        "capture",
+        "checkpoint",
+        "folder",
+        "github",
+        "machine",
+        "media",
+        "metadata",
+        "pins",
+        "snippets",
+        "tasks",
+    },
     {"adapt", "checks", "index", "loading", "progress", "schema", "section"},
-    {"card", "flags", "reference", "report"},
+    {"attempts", "card", "flags", "inputs", "report"},
+    {"reference"},
     {"cells", "graphs", "matrix", "plan", "preflight", "recipe", "staging"},
     {"publish"},
     {"backends", "hub"},
@@ -33,7 +46,7 @@ LAYERS = (
 )
 """A module imports from the layers above its own line only. `backends` is the package with all that is in it."""
 
-ENGINE_HALF = {"backends", "export", "graphs", "loading", "reference", "stage", "verify"}
+ENGINE_HALF = {"backends", "export", "graphs", "inputs", "loading", "reference", "stage", "verify"}
 """These run in a job's own process, and may import what they like."""
 
 HEAVY = ("datasets", "executorch", "huggingface_hub", "onnx", "onnxruntime", "openvino", "torch", "transformers")

@@ -264,11 +264,14 @@ def test_unknown_task_is_refused_with_all_that_are_known(model_folder: ModelFold
         ({"prediction_length": 24}, "time series"),
     ],
 )
-def test_other_modalities_are_not_supported_yet(model_folder: ModelFolder, config: dict[str, Any], what: str) -> None:
+def test_a_model_of_pictures_or_sounds_is_not_taken_for_a_text_model(
+    model_folder: ModelFolder, config: dict[str, Any], what: str
+) -> None:
     error = refusal(model_folder(config=config))
 
     assert what in str(error)
-    assert "not supported yet" in str(error)
+    assert "feeds a model with text alone" in str(error)
+    assert "`image-classification`" in str(error.hint)
 
 
 def test_bare_model_without_vocabulary_is_not_taken_for_a_text_encoder(model_folder: ModelFolder) -> None:
@@ -295,6 +298,36 @@ def test_quantised_checkpoint_is_refused(model_folder: ModelFolder) -> None:
     error = refusal(model_folder(config={"quantization_config": {"quant_method": "gptq"}}))
 
     assert "quantised already (`gptq`)" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("config", "task"),
+    [
+        ({"architectures": ["ViTForImageClassification"], "image_size": 224}, "image-classification"),
+        ({"architectures": ["ResNetModel"], "num_channels": 3, "vocab_size": None}, "image-feature-extraction"),
+        ({"architectures": ["DetrForObjectDetection"], "is_encoder_decoder": True}, "object-detection"),
+        ({"architectures": ["Wav2Vec2ForCTC"], "feat_extract_norm": "layer"}, "automatic-speech-recognition"),
+        ({"architectures": ["Wav2Vec2ForSequenceClassification"], "num_mel_bins": 80}, "audio-classification"),
+        ({"architectures": ["CLIPModel"], "vision_config": {}, "text_config": {}}, "zero-shot-image-classification"),
+    ],
+)
+def test_a_model_that_reads_no_text_needs_its_processor(
+    model_folder: ModelFolder, config: dict[str, Any], task: str
+) -> None:
+    folder = model_folder(config=config)
+
+    assert f"no `preprocessor_config.json`, so that no inputs can be made for `{task}`" in str(refusal(folder))
+    (folder / "preprocessor_config.json").write_text("{}", "utf-8")
+    model = resolved(folder)
+    assert model.task == task
+    assert "preprocessor_config.json" in model.side_files
+
+
+def test_series_need_no_processor_and_their_class_loads_itself(model_folder: ModelFolder) -> None:
+    series = {"architectures": ["PatchTSTForPrediction"], "prediction_length": 24}
+    model = resolved(model_folder(config=series, **{"tokenizer.json": None, "tokenizer_config.json": None}))
+
+    assert (model.task, model.auto_class) == ("time-series-forecasting", "PatchTSTForPrediction")
 
 
 def test_model_without_tokenizer_is_refused(model_folder: ModelFolder) -> None:

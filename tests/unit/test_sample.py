@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hub_exporter import hub, rows
+from hub_exporter import builtin, hub, rows
 from hub_exporter.errors import DatasetError, HubError
 from hub_exporter.records import CaptureSpec, DatasetSpec
 from hub_exporter.sample import draw
@@ -51,8 +51,8 @@ def test_the_same_rows_give_the_same_sets_and_others_another_digest(tmp_path: Pa
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_builtin_rows_serve_every_task(task: Task) -> None:
-    spec = draw(DatasetSpec(path="builtin"), task)
+def test_builtin_rows_serve_every_task(task: Task, tmp_path: Path) -> None:
+    spec = draw(DatasetSpec(path="builtin"), task, tmp_path)
 
     assert (len(spec.capture), len(spec.held_out), len(spec.calibration)) == (2, 6, 8)
     assert set(spec.capture[0].values) == set(task.reads[0])
@@ -61,7 +61,7 @@ def test_builtin_rows_serve_every_task(task: Task) -> None:
 
 @pytest.mark.parametrize(("name", "count"), [("text", 24), ("pairs", 16), ("chat", 16)])
 def test_builtin_sets_are_varied(name: str, count: int) -> None:
-    records = list(rows._builtin(name))
+    records = list(builtin.rows(name))
     lengths = sorted(len(json.dumps(record)) for record in records)
 
     assert len({json.dumps(record) for record in records}) == len(records) == count

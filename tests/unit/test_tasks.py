@@ -17,9 +17,21 @@ MAPPINGS = {
     "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES": "token-classification",
     "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES": "question-answering",
     "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES": "text2text-generation",
+    "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES": "image-classification",
+    "MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES": "object-detection",
+    "MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES": "image-segmentation",
+    "MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES": "image-segmentation",
+    "MODEL_FOR_DEPTH_ESTIMATION_MAPPING_NAMES": "depth-estimation",
+    "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES": "audio-classification",
+    "MODEL_FOR_CTC_MAPPING_NAMES": "automatic-speech-recognition",
 }
-UNDECIDED = {"BertGenerationDecoder", "SeamlessM4TForTextToText", "SeamlessM4Tv2ForTextToText"}
-"""Their names do not tell, and `--task` says it."""
+UNDECIDED = {
+    "BertGenerationDecoder",
+    "SeamlessM4TForTextToText",
+    "SeamlessM4Tv2ForTextToText",
+    "OneFormerForUniversalSegmentation",
+}
+"""Their names do not tell, and `--task` says it; OneFormer must be told its task in words beside the picture."""
 
 
 def transformers_classes(mapping: str) -> list[str]:
@@ -44,7 +56,7 @@ def test_classes_that_transformers_loads_for_a_task_have_that_task(mapping: str,
     if not encoder_decoder:  # some multimodal and encoder-decoder classes stand in these tables too
         classes = [name for name in classes if not name.endswith(("ForConditionalGeneration", "XLMWithLMHeadModel"))]
 
-    assert len(classes) > 30
+    assert len(classes) > 5
     assert {name: task_of(name, encoder_decoder) for name in classes} == dict.fromkeys(classes, task)
 
 
