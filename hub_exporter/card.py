@@ -158,8 +158,9 @@ def _pipeline_tag(model: ResolvedModel) -> str:
 def _tags(index: Index) -> list[str]:
     backends = [job.backend.partition("-")[0] for job in index.jobs if job.status == "passed"]
     formats = [TAGS.get(backend, backend) for backend in backends]
+    programs = ["transformers.js"] if any("transformers.js" in job.clients for job in index.jobs) else []
     theirs = [tag for tag in index.source.tags if tag not in DROPPED_TAGS and ":" not in tag]
-    return [*formats, *OURS, *theirs]
+    return [*formats, *programs, *OURS, *theirs]
 
 
 def _missing(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:

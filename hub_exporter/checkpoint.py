@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -46,6 +47,7 @@ class Checkpoint:
 
     files: tuple[str, ...]
     parameters: int
+    """Numbers in it; those of a tied matrix once, though it be stored twice."""
     weight_bytes: int
     dtypes: dict[str, int]
     """safetensors dtype -> parameters stored in it."""
@@ -80,9 +82,11 @@ class LocalWeights:
             return file.read(count)
 
 
-def read_checkpoint(folder: Path, names: Sequence[str], source: str, weights: Weights | None = None) -> Checkpoint:
+def read_checkpoint(
+    folder: Path, names: Sequence[str], source: str, weights: Weights | None = None, *, tied: bool = False
+) -> Checkpoint:
     """Read the headers of all weights; `names` lists the files of the repository, `weights` is where they are if not
-    in `folder`.
+    in `folder`. `tied` says that the model reads its output matrix from its embeddings.
 
     Raises SourceError for a checkpoint in another format only, a missing shard, and a truncated or corrupt file.
     """
@@ -106,7 +110,16 @@ def read_checkpoint(folder: Path, names: Sequence[str], source: str, weights: We
         dtypes[tensor["dtype"]] += math.prod(tensor["shape"])
     weight_bytes = sum(tensor["data_offsets"][1] - tensor["data_offsets"][0] for tensor in tensors.values())
     files = (WEIGHTS,) if found == (WEIGHTS,) else (WEIGHTS_INDEX, *shards)
-    return Checkpoint(files, dtypes.total(), weight_bytes, dict(sorted(dtypes.items())))
+    twice = math.prod(tensors["lm_head.weight"]["shape"]) if tied and _embedded(tensors) else 0
+    return Checkpoint(files, dtypes.total() - twice, weight_bytes, dict(sorted(dtypes.items())))
+
+
+def _embedded(tensors: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the output matrix is stored beside embeddings of its shape."""
+    shape = tensors.get("lm_head.weight", {}).get("shape")
+    return shape is not None and any(
+        re.search(r"emb|wte", name) and tensor["shape"] == shape for name, tensor in tensors.items()
+    )
 
 
 def _no_weights(names: Sequence[str], source: str) -> SourceError:

@@ -115,12 +115,14 @@ def _settled(result: JobResult, capture: CaptureSpec | None, previous: Index | N
 
 
 def _essence(result: JobResult) -> JobResult:
-    """A result without what was measured."""
+    """A result without what was measured, and without what is only known of it in its target."""
     export, checked = result.export, result.verification
     return msgspec.structs.replace(
         result,
         seconds=0.0,
         peak_memory=0,
+        clients=(),
+        size_ratio=None,
         export=export and msgspec.structs.replace(export, seconds={}),
         verification=checked and msgspec.structs.replace(checked, reason="", cases=(), decodes=(), notes=()),
     )

@@ -360,10 +360,16 @@ class Component(Record, kw_only=True):
     """`model`, `prefill`, `decode`"""
     file: str
     """Relative to the backend's folder."""
+    data: str | None = None
+    """File beside it that holds its weights: `model.onnx_data`, `openvino_model.bin`; `None` where they are inside."""
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     left_out: tuple[str, ...] = ()
     """Outputs of the model that the graph does not have on purpose: a client wants none but the first."""
+    opsets: dict[str, int] = {}
+    """ONNX operator sets: domain (`ai.onnx`) -> version."""
+    ir_version: int | None = None
+    """Version of the ONNX format."""
     min_length: int = 1
     """Tokens that a decoder's graph needs at least, text and cache together."""
     planned_memory: int | None = None
@@ -480,6 +486,10 @@ class JobResult(Record, kw_only=True):
     export: ExportOutcome | None = None
     verification: Verification | None = None
     artifacts: tuple[Artifact, ...] = ()
+    clients: tuple[str, ...] = ()
+    """Programs that load the files without help (names in `data/clients.toml`), set when they are published."""
+    size_ratio: float | None = None
+    """Bytes of graphs and weights over those of the model's parameters in float32, set when they are published."""
     seconds: float = 0.0
     peak_memory: int = 0
     """Largest resident set of the export process, in bytes."""

@@ -65,7 +65,8 @@ def _resolved(request: ModelRequest, snapshot: Snapshot) -> ResolvedModel:
     modules = read_modules(folder, source)
     task, task_origin = _task(request, config, architecture, modules, folder)
     _check_modality(task, config, source)
-    checkpoint = read_checkpoint(folder, snapshot.names, source, SnapshotWeights(snapshot))
+    tied = config.get("tie_word_embeddings") is True
+    checkpoint = read_checkpoint(folder, snapshot.names, source, SnapshotWeights(snapshot), tied=tied)
     carried = side_files(present)
     _check_processor(task, carried, source)
     code = [name for name in present if remote_code and name.endswith(".py")]

@@ -7,9 +7,9 @@ import re
 import shlex
 from typing import Any
 
-from hub_exporter import wording
+from hub_exporter import clients, wording
 from hub_exporter.records import INDEX_FILE, Artifact, CaptureSpec, Component, Index, JobResult, Port, Row
-from hub_exporter.snippets import TITLES, environment, install_line, render_snippet
+from hub_exporter.snippets import TITLES, environment, install_line, render_client, render_snippet
 
 BEGIN = "<!-- hub-exporter:begin -->"
 END = "<!-- hub-exporter:end -->"
@@ -29,6 +29,7 @@ OUTCOMES = {"mismatch": "disagrees with the original model", "failed": "failed",
 
 KINDS = (
     (r"export\.json", "manifest for `ExportedModel.from_pretrained`"),
+    (r"openvino_(de)?tokenizer\..*", "tokenizer as an OpenVINO graph"),
     (r"openvino_.*\.bin", "weights of the OpenVINO graph"),
     (r".*\.xml", "OpenVINO graph"),
     (r".*\.onnx", "ONNX graph"),
@@ -38,7 +39,7 @@ KINDS = (
     (r".*\.pt2", "`torch.export` program"),
     (r"modules\.json|.*sentence_.*\.json|\d_.*/config\.json", "configuration of sentence-transformers"),
     (r"config\.json|generation_config\.json", "configuration of the model"),
-    (r"genai_config\.json", "configuration of onnxruntime-genai"),
+    (r"genai_config\.json", "configuration of ONNX Runtime GenAI"),
     (r"chat_template.*", "chat template"),
     (r"(LICENSE|LICENCE|NOTICE|USE_POLICY).*", "licence"),
     (r".*(preprocessor|processor)_config\.json", "processor"),
@@ -66,6 +67,7 @@ def render_section(index: Index) -> str:
         "not_published": [job for job in index.jobs if job.status != "passed"],
         "outcomes": OUTCOMES,
         "usages": [_usage(index, job) for job in passed],
+        "programs": _programs(index, passed),
         "provenance": _provenance(index, passed),
         "notes": [(job.job, note) for job in passed if job.export for note in job.export.notes],
         "command": _command(index, passed),
@@ -147,6 +149,7 @@ def _making_row(job: JobResult) -> dict[str, Any]:
     return {
         "job": job.job,
         "options": json.dumps(job.export.options, default=str) if job.export and job.export.options else "defaults",
+        "ratio": "" if job.size_ratio is None else f"{job.size_ratio:.2f}",
         "seconds": job.seconds,
         "memory": wording.size(job.peak_memory) if job.peak_memory else "",
     }
@@ -159,6 +162,7 @@ def _usage(index: Index, job: JobResult) -> dict[str, Any]:
     return {
         "title": f"{TITLES.get(job.backend, job.backend)}, {job.variant}",
         "remarks": [
+            *_loads_in(job),
             *_measured(component),
             *(export.restrictions if export else ()),
             *(checked.notes if checked else ()),
@@ -167,6 +171,27 @@ def _usage(index: Index, job: JobResult) -> dict[str, Any]:
         "snippet": render_snippet(index, job),
         "ports": [_port(port) for port in (*component.inputs, *component.outputs)] if component else [],
     }
+
+
+def _programs(index: Index, passed: list[JobResult]) -> list[dict[str, str]]:
+    """An example for each other program, with the first of the files of a backend that it loads."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for job in passed:
+        for client in clients.rows_of(job):
+            if client.install and client.name in job.clients and (client.name, job.backend) not in found:
+                found[client.name, job.backend] = {
+                    "title": f"{client.title} ({TITLES.get(job.backend, job.backend)})",
+                    "install": client.install,
+                    "tried": client.tried,
+                    "language": "js" if client.install.startswith("npm") else "python",
+                    "code": render_client(index, job, client.name),
+                }
+    return list(found.values())
+
+
+def _loads_in(job: JobResult) -> list[str]:
+    titles = [client.title for client in clients.rows_of(job) if client.name in job.clients]
+    return [f"loads without help in {', '.join(titles)}"] if titles else []
 
 
 def _measured(component: Component | None) -> list[str]:

@@ -33,6 +33,16 @@ PACKAGES = {
 }
 """Backend -> the packages that its examples import, and no more."""
 
+HEADS = {
+    "feature-extraction": "FeatureExtraction",
+    "fill-mask": "MaskedLM",
+    "text-classification": "SequenceClassification",
+    "token-classification": "TokenClassification",
+    "question-answering": "QuestionAnswering",
+    "text-generation": "CausalLM",
+}
+"""Task -> end of the name of its class in optimum."""
+
 ENCODING_FIELDS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
 """Graph input -> attribute of a `tokenizers.Encoding`."""
 
@@ -94,6 +104,20 @@ def render_snippet(index: Index, result: JobResult) -> str | None:
         return None
     template = environment().get_template(f"snippets/{result.backend}-{export.layout}.py.j2")
     return template.render(_context(index, result, export)).strip() + "\n"
+
+
+def render_client(index: Index, result: JobResult, client: str) -> str:
+    """Code that loads the files of `result` in another program, from the written folder; a name of `clients.toml`."""
+    model, component = index.source, result.export.components[0] if result.export else None
+    task = "feature-extraction" if model.task == "sentence-similarity" else model.task
+    context = {
+        "task": task,
+        "backend": result.backend,
+        "folder": result.folder,
+        "file": f"{result.folder}/{component.file if component else ''}",
+        "head": HEADS.get(task, ""),
+    }
+    return environment().get_template(f"clients/{client}.j2").render(context).strip() + "\n"
 
 
 def _has_example(index: Index, result: JobResult, export: ExportOutcome) -> bool:

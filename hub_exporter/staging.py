@@ -10,14 +10,16 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from hub_exporter import adapt, folder
+from hub_exporter import adapt, clients, folder
 from hub_exporter.card import OURS, TAGS, merge_card, render_card
 from hub_exporter.errors import HubExporterError, TargetError
 from hub_exporter.index import listed, make_index
-from hub_exporter.records import INDEX_FILE, Artifact, Change, Index, ModelRun, ResolvedModel, to_json
+from hub_exporter.metadata import read_json
+from hub_exporter.records import INDEX_FILE, Artifact, Change, Index, JobResult, ModelRun, ResolvedModel, to_json
 from hub_exporter.standing import Standing
 
 CARD = "README.md"
@@ -76,6 +78,7 @@ def content_of(run: ModelRun, target: Standing, previous: Index | None, *, own: 
     carried |= dict(_made(run, kept=True))
     check_nothing_foreign(target, previous, planned, made | carried)
     index = msgspec.structs.replace(index, side_files=side_files)
+    index = _with_clients(index, model, adapted)
     index, card = _with_card(index, target, previous, own)
     artifacts = {artifact.path: artifact for artifact in [*planned, _of(CARD, card), _of(INDEX_FILE, to_json(index))]}
     stale = tuple(_stale(target, previous, index, model, own))
@@ -93,6 +96,32 @@ def _adapted(
         for path, data in adapt.adapted(model, index.jobs, own=home).items()
         if not target.blocked(path) or (path in ours and target.holds(ours[path]))
     }
+
+
+def _with_clients(index: Index, model: ResolvedModel, adapted: Mapping[str, bytes]) -> Index:
+    """The index, each passed job with the clients that it satisfies and its size beside the weights."""
+
+    def read(path: str) -> Mapping[str, Any]:
+        if path in adapted:
+            return msgspec.json.decode(adapted[path], type=dict[str, Any])
+        return read_json(Path(model.folder), path, model.source) if path in model.side_files else {}
+
+    side = frozenset({artifact.path for artifact in index.side_files} | set(model.side_files))
+
+    def described(job: JobResult) -> JobResult:
+        offer = clients.Offer(model, job, side, read)
+        return msgspec.structs.replace(job, clients=clients.satisfied(offer), size_ratio=size_ratio(model, job))
+
+    jobs = tuple(described(job) if job.status == "passed" else job for job in index.jobs)
+    return msgspec.structs.replace(index, jobs=jobs)
+
+
+def size_ratio(model: ResolvedModel, job: JobResult) -> float | None:
+    """How large a job's graphs and weights are beside the model's parameters in float32, each tied one counted once."""
+    parts = job.export.components if job.export else ()
+    names = {f"{job.folder}/{name}" for part in parts for name in (part.file, part.data) if name}
+    size = sum(artifact.size for artifact in job.artifacts if artifact.path in names)
+    return round(size / (4 * model.parameters), 4) if size and model.parameters else None
 
 
 def changes(target: Standing, content: Content) -> tuple[Change, ...]:

@@ -35,7 +35,7 @@ CACHE_PORT = re.compile(r"^(?:input\.|output\.)?cache\.layers\.(\d+)\.(key|value
 
 def write(exported: Any, folder: Path, layout: str) -> list[Component]:
     """Save every component and an `export.json` that fits its port names."""
-    components, entries, programs = [], {}, {}
+    entries, programs = {}, {}
     for name, part in exported.components.items():
         program, file = part.program, f"{name}.onnx"
         renamed = rename_cache_ports(program)
@@ -43,13 +43,27 @@ def write(exported: Any, folder: Path, layout: str) -> list[Component]:
         forget_trace(program)
         metadata = flat_metadata(part.metadata, program) if renamed else part.metadata
         programs[file], entries[name] = program, {"file": file, "metadata": vars(metadata)}
-        components.append(
-            Component(name=name, file=file, inputs=_ports(program.graph.inputs), outputs=_ports(program.graph.outputs))
-        )
     _save(programs, folder)
     manifest = {"schema_version": 1, "export_format": FORMAT, "components": entries}
     (folder / "export.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    return components
+    return [describe(entry["file"], programs[entry["file"]]) for entry in entries.values()]
+
+
+def describe(file: str, program: Any) -> Component:
+    """What clients and cards have to know of a graph, saved as `file`. `program` is one of `onnx_ir`."""
+    import onnx_ir
+
+    tensors = [value.const_value for value in program.graph.initializers.values()]
+    places = {tensor.location for tensor in tensors if isinstance(tensor, onnx_ir.ExternalTensor)}
+    return Component(
+        name=file.removesuffix(".onnx"),
+        file=file,
+        data=next(iter(places), None),
+        inputs=_ports(program.graph.inputs),
+        outputs=_ports(program.graph.outputs),
+        opsets={domain or "ai.onnx": version for domain, version in program.graph.opset_imports.items()},
+        ir_version=program.ir_version,
+    )
 
 
 def _save(programs: dict[str, Any], folder: Path) -> None:

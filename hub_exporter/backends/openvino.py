@@ -29,6 +29,7 @@ def write(exported: Any, folder: Path, layout: str) -> list[Component]:
         Component(
             name=name,
             file=f"openvino_{name}.xml",
+            data=f"openvino_{name}.bin",
             inputs=_ports(part.program.inputs),
             outputs=_ports(part.program.outputs),
             left_out=left_out[name],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -70,8 +71,20 @@ def test_the_index_lists_every_file_with_its_digest(written: tuple[Path, ModelRe
 def test_the_target_loads_on_its_own_with_the_sources_tokenizer(written: tuple[Path, ModelReport]) -> None:
     target, _ = written
 
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+    for name in ("generation_config.json", "tokenizer.json", "tokenizer_config.json"):
         assert (target / name).read_bytes() == (TINY / name).read_bytes()
+    config = json.loads((target / "config.json").read_bytes())
+    assert config.pop("transformers.js_config") == {"dtype": "fp32"}, "there is no quantised file that it would ask for"
+    assert config == json.loads((TINY / "config.json").read_bytes())
+
+
+def test_every_job_names_the_clients_that_load_it(index: Index) -> None:
+    assert {job.backend: set(job.clients) for job in index.jobs} == {
+        "onnx": {"transformers", "onnxruntime", "transformers.js", "onnxruntime-genai", "optimum-onnx"},
+        "openvino": {"transformers", "openvino", "optimum-intel", "openvino-genai"},
+        "executorch-xnnpack": {"transformers", "executorch", "executorch-llm"},
+        "dynamo": {"transformers", "torch"},
+    }
 
 
 @pytest.mark.parametrize("folder", FOLDERS.values())
