@@ -29,7 +29,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hub test lint format bench coverage clean
+.PHONY: help demo demo-hub test lint format bench coverage pins clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ coverage: $(READY) ## Run every kind of the zoo through every backend and write 
 
 bench: $(READY) ## Measure what hub-exporter costs over calling the engine; MODELS="minilm smollm2 FOLDER"
 	$(BIN)/python bench/export_cost.py $(MODELS)
+
+pins: $(READY) ## Renew the locked packages in pins/ and show what changed
+	$(BIN)/python .ci/pins.py
 
 clean: ## Remove the environment and everything made
 	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -77,6 +77,9 @@ Require = Annotated[
 CreatePr = Annotated[bool, _option("Propose the files as a pull request", "--create-pr")]
 AsJson = Annotated[bool, _option("The results as JSON on stdout", "--json")]
 PlanFile = Annotated[Path, _option("What `plan --save` wrote", "--plan", metavar="FILE")]
+Isolate = Annotated[
+    bool, _option("Run each job in an environment of its backend's locked packages; always so on GitHub", "--isolate")
+]
 Quiet = Annotated[bool, _option("Say only what went wrong", "--quiet", "-q")]
 
 
@@ -103,13 +106,14 @@ def export(
     create_pr: CreatePr = False,
     dry_run: Annotated[bool, _option("Export, then only say what would be published", "--dry-run")] = False,
     no_verify: Annotated[bool, _option("Do not compare with the original model", "--no-verify")] = False,
+    isolate: Isolate = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
     keep_work: Annotated[bool, _option("Do not delete the working folder", "--keep-work")] = False,
 ) -> None:
     """Export models to files for each backend, compare every file with its model, and publish them: to a repository
     on the Hub, or to a folder that looks like one."""
-    from hub_exporter import session
+    from hub_exporter import environments, session
     from hub_exporter.report import Report
 
     report = Report(quiet=quiet)
@@ -117,7 +121,7 @@ def export(
     def run() -> ExitCode:
         prepared = session.prepare(report, sources or (), recipe, _flags(context.params), only)
         wishes = session.wishes(prepared.plan, require, create_pr, dry_run)
-        options = session.Options(wishes, verify=not no_verify, keep_work=keep_work)
+        options = session.Options(wishes, not no_verify, keep_work, environments.wanted(isolate))
         made = [session.export_model(report, work, options) for work in session.works(prepared.plan)]
         return _told(report, [*session.refused(prepared.plan), *made], as_json)
 
@@ -189,15 +193,16 @@ def run_one(
     job: Annotated[str, typer.Argument(help="Its name, as in the plan", metavar="JOB", show_default=False)],
     plan_file: PlanFile,
     to: Annotated[Path, _option("Folder for what comes of it; `JOB` is made in it", metavar="FOLDER")],
+    isolate: Isolate = False,
     quiet: Quiet = False,
 ) -> None:
     """Export and check one job of a plan, on the runner that was planned for it. Its files, or why there are none, are
     left in a folder for `publish`."""
-    from hub_exporter import session
+    from hub_exporter import environments, session
     from hub_exporter.report import Report
 
-    report = Report(quiet=quiet)
-    _end(report, lambda: session.run_job(report, session.read_plan(plan_file), job, to))
+    report, apart = Report(quiet=quiet), environments.wanted(isolate)
+    _end(report, lambda: session.run_job(report, session.read_plan(plan_file), job, to, apart))
 
 
 @app.command(short_help="Publish what the jobs of a plan left")
@@ -222,6 +227,32 @@ def publish(
         wishes = session.wishes(planned, require, create_pr, dry_run)
         made = [session.publish_model(report, work, folder, wishes) for work in session.works(planned)]
         return _told(report, [*session.refused(planned), *made], as_json)
+
+    _end(report, run)
+
+
+@app.command(short_help="Show tested, locked and newest packages")
+def pins(
+    transformers: Annotated[
+        str | None, _option("A release of the engine; the installed one if not given", metavar="VERSION")
+    ] = None,
+    output: Annotated[
+        Literal["table", "json"], _option("`json` writes to stdout; `table` if not given", "--format")
+    ] = "table",
+) -> None:
+    """Show for each backend what the engine was tested with, what is locked for `--isolate`, and what is newest."""
+    from hub_exporter.report import Report
+    from hub_exporter.survey import survey
+
+    report = Report()
+
+    def run() -> ExitCode:
+        found = survey(transformers)
+        if output == "json":
+            report.data(found)
+        else:
+            report.survey(found)
+        return ExitCode.OK
 
     _end(report, run)
 

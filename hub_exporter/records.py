@@ -471,6 +471,20 @@ class Verification(Record, kw_only=True):
     """For the card, such as what the runtime's default precision costs."""
 
 
+class Toolchain(Record, kw_only=True):
+    """The packages of a job: package -> version, of those that its backend names or the engine was tested with."""
+
+    pins: str
+    """Digest of the lock."""
+    isolated: bool
+    """It ran in an environment made from the lock."""
+    tested: dict[str, tuple[str, ...]]
+    """By the engine's exporter for the backend, or where that does not name the package by its quantizers."""
+    locked: dict[str, str]
+    ran: dict[str, str]
+    """What was installed, local suffix (`+cpu`) included."""
+
+
 class JobResult(Record, kw_only=True):
     """How a job ended, and all that was learned on the way."""
 
@@ -493,6 +507,8 @@ class JobResult(Record, kw_only=True):
     seconds: float = 0.0
     peak_memory: int = 0
     """Largest resident set of the export process, in bytes."""
+    toolchain: Toolchain | None = None
+    """What it was made with; `None` in results of earlier releases, and where no environment could be made."""
     log: str | None = None
     """Where the whole output of its processes is."""
     rows: str | None = None
@@ -703,6 +719,42 @@ class Difference(Record, kw_only=True):
     tested: tuple[str, ...]
     """By the exporters of these backends, or where those do not name the package by their quantizers."""
     reason: str
+
+
+class PinnedPackage(Record, kw_only=True):
+    """One package of a backend: what the engine was tested with, what we lock, what there is."""
+
+    package: str
+    tested: tuple[str, ...] = ()
+    """By the exporter, or where that does not name it by the quantizers."""
+    quantizers: tuple[str, ...] = ()
+    """Other versions that the quantizers were tested with."""
+    locked: str | None = None
+    newest: str | None = None
+    """In the user's package index; `None` where it could not be asked."""
+    reason: str | None = None
+    """Why what is locked is not what was tested."""
+
+
+class BackendPins(Record, kw_only=True):
+    """The packages of one backend."""
+
+    backend: str
+    pins: str
+    """Digest of its pins."""
+    packages: tuple[PinnedPackage, ...]
+    channels: dict[str, dict[str, str]] = {}
+    """Other sets that are offered (`executorch-mlx-nightly`): package -> version."""
+
+
+class Survey(Record, kw_only=True):
+    """What `hub-exporter pins` shows."""
+
+    engine: str
+    """Version of transformers whose tested versions these are."""
+    backends: tuple[BackendPins, ...]
+    unknown: str | None = None
+    """Why there are no newest versions."""
 
 
 # ── JSON ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,18 @@ from rich.text import Text
 from hub_exporter import __version__, github, wording
 from hub_exporter.errors import HubExporterError
 from hub_exporter.progress import STYLES, LiveProgress, PlainProgress, Progress
-from hub_exporter.records import Change, Event, Job, JobResult, ModelReport, Plan, Record, ResolvedModel, to_json
+from hub_exporter.records import (
+    Change,
+    Event,
+    Job,
+    JobResult,
+    ModelReport,
+    Plan,
+    Record,
+    ResolvedModel,
+    Survey,
+    to_json,
+)
 
 WIDE = 240
 """Columns of a log: tables are not folded there."""
@@ -186,6 +197,27 @@ class Report:
         for skip in plan.skipped:
             self.line(f"{skip.name} skipped: {skip.reason}", STYLES["skipped"])
         _append(self._summary, github.planned(plan))
+
+    # ── The pins ──
+
+    def survey(self, survey: Survey) -> None:
+        """Tested, locked and newest packages of each backend, and why a lock is not what was tested."""
+        for one in survey.backends:
+            self.line(f"{one.backend}: tested by transformers {survey.engine}, pins {one.pins[:12]}", "bold")
+            table = _table("package", "tested", "locked", "newest")
+            for package in one.packages:
+                others = ", ".join(package.quantizers)
+                tested = ", ".join(package.tested) + (f" (quantizers: {others})" if others else "")
+                table.add_row(*map(_cell, (package.package, tested, package.locked or "", package.newest or "")))
+            self._console.print(table)
+            for package in one.packages:
+                if package.reason:
+                    self.line(f"{package.package} {package.locked}: {package.reason}", indent="  ")
+            for channel, versions in one.channels.items():
+                pairs = ", ".join(f"{name} {version}" for name, version in versions.items())
+                self.line(f"channel {channel}: {pairs}", indent="  ")
+        if survey.unknown:
+            self.line(f"The newest versions are not known: {survey.unknown}", "yellow")
 
 
 class _Silent:

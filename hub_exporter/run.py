@@ -7,19 +7,22 @@ import contextlib
 import errno
 import hashlib
 import os
-import re
 import selectors
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
+from hub_exporter import environments
 from hub_exporter.attempts import next_job
 from hub_exporter.catalogue import BACKENDS
+from hub_exporter.environments import CURRENT, Environment
 from hub_exporter.errors import ERRORS_BY_NAME, HubExporterError, TargetError
 from hub_exporter.machine import memory
 from hub_exporter.records import (
@@ -34,18 +37,17 @@ from hub_exporter.records import (
     StageError,
     StageRequest,
     Status,
+    Toolchain,
     Verification,
     from_json,
     to_json,
 )
+from hub_exporter.secrecy import without_secrets
 
 Events = Callable[[Event], None]
 
 ROWS = "rows"
 """Folder in the work folder with the pictures and sounds that the rows name."""
-
-SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|OIDC|API_?KEY|PRIVATE_KEY", re.IGNORECASE)
-"""Environment variables with such a name never reach a stage process."""
 
 SETTINGS = {
     "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
@@ -58,6 +60,10 @@ SETTINGS = {
 """Of every stage process: without the token of the login file either, and with a fixed order of sets."""
 
 
+INSTALLERS = ("PIP_", "UV_")
+"""Their settings may hold an index address with a password in it, and no stage installs anything."""
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a stage process ended."""
@@ -67,18 +73,54 @@ class Ended:
     """Bytes."""
 
 
-def run_model(model: ResolvedModel, jobs: tuple[Job, ...], work: Path, events: Events, verify: bool = True) -> ModelRun:
+def run_model(
+    model: ResolvedModel, jobs: tuple[Job, ...], work: Path, events: Events, verify: bool = True, isolate: bool = False
+) -> ModelRun:
     """Run all jobs of one model, one after another; files of passed jobs stay under `work`.
+
+    `isolate` runs each job in an environment of its backend's pins; rows and reference, which all share, are made in
+    that of the first job. A job whose environment cannot be made has failed.
 
     Raises the error of the shared stages (`DatasetError`, `SourceError`): without rows or a sound checkpoint no job
     can run; and `TargetError` when the disk is full.
     """
-    capture = _shared(model, jobs, work, events, verify)
-    results = tuple(_run_job(job, capture, work, events, verify) for job in jobs)
+    steps = _Steps(model.name, events)
+    steps.start("rows and reference" if verify else "rows")
+    places = {job.name: _place(job, work, steps, isolate) for job in jobs}
+    usable = [place for place in places.values() if isinstance(place, Place)]
+    capture = _shared(model, jobs, work, steps, verify, usable[0].environment) if usable else None
+    steps.end("passed" if usable else "failed", "")
+    results = tuple(_run_job(job, places[job.name], capture, work, events, verify) for job in jobs)
     return ModelRun(model=model, work=str(work), capture=capture, results=results)
 
 
-def load_again(jobs: tuple[Job, ...], results: tuple[JobResult, ...], place: Path, work: Path) -> str | None:
+@dataclass(frozen=True)
+class Place:
+    """Where a job runs."""
+
+    environment: Environment
+    toolchain: Toolchain
+
+
+def _place(job: Job, work: Path, steps: _Steps, isolate: bool) -> Place | HubExporterError:
+    """The environment of a job, or why there is none; what runs there and is not what is locked is told."""
+    try:
+        environment = CURRENT
+        if isolate:
+            steps.step(f"environment of {job.backend}")
+            environment = environments.isolated(job.backend, environments.linked(work))
+        toolchain = environments.toolchain(job.backend, environment)
+    except HubExporterError as error:
+        return error
+    differing = ", ".join(environments.drift(toolchain))
+    if differing:
+        steps.note(f"{job.backend} runs with {differing}{'' if isolate else '; `--isolate` runs it as locked'}")
+    return Place(environment, toolchain)
+
+
+def load_again(
+    jobs: tuple[Job, ...], results: tuple[JobResult, ...], place: Path, work: Path, isolate: bool = False
+) -> str | None:
     """Load the files of passed jobs from `place`, where they were published, each in a process of its own.
 
     `None` if all of them load, else the first that does not, and why.
@@ -90,21 +132,23 @@ def load_again(jobs: tuple[Job, ...], results: tuple[JobResult, ...], place: Pat
             continue
         folder = str(place / result.folder)
         request = StageRequest(stage="load", model=job.model, job=job, outcome=result.export, folder=folder)
-        error = _run(request, work / f"{job.name}.load", job.time_limit, lambda step: None).answer.error
+        where = environments.isolated(job.backend, environments.linked(work)) if isolate else CURRENT
+        error = _run(request, work / f"{job.name}.load", job.time_limit, lambda step: None, where).answer.error
         if error is not None:
             return f"`{job.name}`: {error.message}"
     return None
 
 
-def _shared(model: ResolvedModel, jobs: tuple[Job, ...], work: Path, events: Events, verify: bool) -> CaptureSpec:
+def _shared(
+    model: ResolvedModel, jobs: Iterable[Job], work: Path, steps: _Steps, verify: bool, where: Environment
+) -> CaptureSpec:
     """The rows and, if anything is to be verified, the eager model's answers: once for all jobs."""
-    steps = _Steps(model.name, events)
-    steps.start("rows and reference" if verify else "rows")
+    jobs = tuple(jobs)
     limit = max(job.time_limit for job in jobs)
     try:
         steps.step("draw the rows")
         request = StageRequest(stage="sample", model=model, dataset=jobs[0].dataset, folder=str(work / ROWS))
-        capture = _checked(_run(request, work / "sample", limit, steps.step, online=True)).capture
+        capture = _checked(_run(request, work / "sample", limit, steps.step, where, online=True)).capture
         assert capture is not None
         if verify:
             request = StageRequest(
@@ -114,11 +158,10 @@ def _shared(model: ResolvedModel, jobs: tuple[Job, ...], work: Path, events: Eve
                 folder=str(work / "reference"),
                 rows=str(work / ROWS),
             )
-            _checked(_run(request, work / "reference", limit, steps.step))
+            _checked(_run(request, work / "reference", limit, steps.step, where))
     except HubExporterError as error:
         steps.end("failed", str(error))
         raise
-    steps.end("passed", "")
     return capture
 
 
@@ -129,37 +172,58 @@ def _checked(ended: Ended) -> StageAnswer:
     return ended.answer
 
 
-def _run_job(job: Job, capture: CaptureSpec, work: Path, events: Events, verify: bool) -> JobResult:
-    steps, folder = _Steps(job.name, events), BACKENDS[job.backend].folder
+def _run_job(
+    job: Job, place: Place | HubExporterError, capture: CaptureSpec | None, work: Path, events: Events, verify: bool
+) -> JobResult:
+    steps = _Steps(job.name, events)
     steps.start(job.name)
-    while True:
-        exported, verification, error = _attempt(job, capture, work, steps, verify)
-        following = next_job(job, error, verification)
-        if following is None:
-            break
-        job, change = following
-        steps.step(change)
-        shutil.rmtree(work / job.name, ignore_errors=True)
-    result = _result(job, folder, work, exported, verification, error, steps.seconds())
+    if isinstance(place, HubExporterError):
+        result = _without_place(job, place)
+    else:
+        assert capture is not None
+        result = _made(job, place, capture, work, steps, verify)
     if result.status != "passed":
         shutil.rmtree(work / job.name, ignore_errors=True)
     steps.end(result.status, result.reason)
     return result
 
 
+def _without_place(job: Job, error: HubExporterError) -> JobResult:
+    return JobResult(
+        job=job.name,
+        backend=job.backend,
+        variant=job.variant,
+        status="failed",
+        reason=str(error),
+        hint=error.hint,
+        folder=BACKENDS[job.backend].folder,
+    )
+
+
+def _made(job: Job, place: Place, capture: CaptureSpec, work: Path, steps: _Steps, verify: bool) -> JobResult:
+    """Export and verify, as often as something else is worth a try."""
+    while True:
+        exported, verification, error = _attempt(job, place.environment, capture, work, steps, verify)
+        following = next_job(job, error, verification)
+        if following is None:
+            break
+        job, change = following
+        steps.step(change)
+        shutil.rmtree(work / job.name, ignore_errors=True)
+    folder = BACKENDS[job.backend].folder
+    result = _result(job, folder, work, exported, verification, error, steps.seconds())
+    return msgspec.structs.replace(result, toolchain=place.toolchain)
+
+
 def _attempt(
-    job: Job, capture: CaptureSpec, work: Path, steps: _Steps, verify: bool
+    job: Job, where: Environment, capture: CaptureSpec, work: Path, steps: _Steps, verify: bool
 ) -> tuple[Ended, Verification | None, StageError | None]:
     """One export, and its verification."""
     files = work / job.name / BACKENDS[job.backend].folder
-    exported = _run(
-        StageRequest(
-            stage="export", model=job.model, capture=capture, job=job, folder=str(files), rows=str(work / ROWS)
-        ),
-        work / f"{job.name}.export",
-        job.time_limit,
-        steps.step,
+    request = StageRequest(
+        stage="export", model=job.model, capture=capture, job=job, folder=str(files), rows=str(work / ROWS)
     )
+    exported = _run(request, work / f"{job.name}.export", job.time_limit, steps.step, where)
     verification = None
     error = exported.answer.error
     if error is None and verify:
@@ -171,7 +235,7 @@ def _attempt(
             folder=str(files),
             reference=str(work / "reference"),
         )
-        checked = _run(request, work / f"{job.name}.verify", job.time_limit, steps.step)
+        checked = _run(request, work / f"{job.name}.verify", job.time_limit, steps.step, where)
         error, verification = checked.answer.error, checked.answer.verification
     elif error is None:
         verification = Verification(
@@ -234,7 +298,14 @@ def _sha256(path: Path) -> str:
 # ── One process ──
 
 
-def _run(request: StageRequest, folder: Path, limit: float, say: Callable[[str], None], online: bool = False) -> Ended:
+def _run(
+    request: StageRequest,
+    folder: Path,
+    limit: float,
+    say: Callable[[str], None],
+    where: Environment = CURRENT,
+    online: bool = False,
+) -> Ended:
     """Run one stage process in `folder` (its request, answer and log), for `limit` seconds at most.
 
     Only a stage that runs no model code may be `online`.
@@ -248,7 +319,7 @@ def _run(request: StageRequest, folder: Path, limit: float, say: Callable[[str],
             raise
         raise TargetError(DISK_FULL, hint=DISK_HINT) from error
     reader, writer = os.pipe()
-    command = [sys.executable, "-m", "hub_exporter.stage", str(request_file), str(answer_file), str(writer)]
+    command = [*where.command(), "-m", "hub_exporter.stage", str(request_file), str(answer_file), str(writer)]
     with log.open("ab") as output:
         process = subprocess.Popen(
             command,
@@ -256,7 +327,7 @@ def _run(request: StageRequest, folder: Path, limit: float, say: Callable[[str],
             stdout=output,
             stderr=output,
             pass_fds=(writer,),
-            env=environment(online),
+            env=where.variables(environment(online)),
             start_new_session=True,  # so that its own children are stopped with it
         )
     os.close(writer)
@@ -278,7 +349,7 @@ def _run(request: StageRequest, folder: Path, limit: float, say: Callable[[str],
 
 def environment(online: bool) -> dict[str, str]:
     """Of a stage process: nothing that looks like a secret, and the Hub only for one that draws rows."""
-    kept = {key: value for key, value in os.environ.items() if not SECRET.search(key)}
+    kept = {key: value for key, value in without_secrets(os.environ).items() if not key.startswith(INSTALLERS)}
     return kept | SETTINGS | ({} if online else {"HF_HUB_OFFLINE": "1"})
 
 
@@ -354,6 +425,9 @@ class _Steps:
 
     def step(self, text: str) -> None:
         self._events(Event(job=self._job, kind="step", text=text, seconds=self.seconds()))
+
+    def note(self, text: str) -> None:
+        self._events(Event(job=self._job, kind="note", text=text, seconds=self.seconds()))
 
     def end(self, status: Status, text: str) -> None:
         self._events(Event(job=self._job, kind="end", text=text, seconds=self.seconds(), status=status))

@@ -80,6 +80,7 @@ class Options:
     wishes: Wishes
     verify: bool
     keep_work: bool
+    isolate: bool = False
 
 
 # ── Before the work ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -210,7 +211,7 @@ def export_model(report: Report, work: Work, options: Options) -> Outcome:
             target.prepare(work.model, written(work.jobs), _folders(work))
             report.begin(work.model, work.jobs, work.target)
             with target.open_work(keep=options.keep_work) as folder:
-                run = _run(report, work.jobs, folder, options.verify)
+                run = _run(report, work.jobs, folder, options.verify, options.isolate)
                 if options.keep_work:
                     report.line(f"{work.source}: the working folder is {folder}")
                 else:
@@ -218,7 +219,7 @@ def export_model(report: Report, work: Work, options: Options) -> Outcome:
                 results = (*run.results, *work.skipped)
                 publication = target.publish(run)
                 if publication and publication.commit and not publication.unchanged:
-                    _load_published(work, run, publication, folder)
+                    _load_published(work, run, publication, folder, options.isolate)
     except HubExporterError as error:
         report.error(error, work.source)
         stopped = error
@@ -243,12 +244,12 @@ def _outcome(
     return Outcome(made, stopped)
 
 
-def _load_published(work: Work, run: ModelRun, made: Publication, folder: Path) -> None:
+def _load_published(work: Work, run: ModelRun, made: Publication, folder: Path, isolate: bool) -> None:
     """Load what is on the Hub now from a new cache, as its first user will. Raises HubError."""
     assert made.commit is not None
     paths = [artifact.path for result in run.results for artifact in result.artifacts]
     place = hub.fresh_copy(made.target, made.commit, paths, folder / "cache")
-    problem = load_again(work.jobs, run.results, place, folder)
+    problem = load_again(work.jobs, run.results, place, folder, isolate)
     if problem:
         raise HubError(
             f"`{made.target}` at `{made.commit}` is whole, and does not load from the Hub's cache: {problem}",
@@ -256,14 +257,14 @@ def _load_published(work: Work, run: ModelRun, made: Publication, folder: Path) 
         )
 
 
-def _run(report: Report, jobs: tuple[Job, ...], folder: Path, verify: bool) -> ModelRun:
+def _run(report: Report, jobs: tuple[Job, ...], folder: Path, verify: bool, isolate: bool) -> ModelRun:
     model = jobs[0].model
     absent = missing_weights(model)
     if absent:
         report.line(f"{model.source}: fetching {wording.size(absent)} of weights")
         fetch_weights(model)
     with report.progress([model.name, *(job.name for job in jobs)]) as progress:
-        return run_model(model, jobs, folder, progress.event, verify)
+        return run_model(model, jobs, folder, progress.event, verify, isolate)
 
 
 def _with_logs_kept(results: tuple[JobResult, ...]) -> tuple[JobResult, ...]:
@@ -309,7 +310,7 @@ def id_of(plan: Plan) -> str:
     return hashlib.sha256(to_json(plan)).hexdigest()[:12]
 
 
-def run_job(report: Report, plan: Plan, name: str, root: Path) -> ExitCode:
+def run_job(report: Report, plan: Plan, name: str, root: Path, isolate: bool = False) -> ExitCode:
     """Run one job of a plan, for a publisher elsewhere: what comes of it is below `root`. Raises UsageError for a job
     that is not in the plan, TargetError where nothing can be written."""
     job = next((job for job in plan.jobs if job.name == name), None)
@@ -324,7 +325,7 @@ def run_job(report: Report, plan: Plan, name: str, root: Path) -> ExitCode:
         try:
             job = _here(job)
             report.begin(job.model, (job,), str(place))
-            run = _run(report, (job,), work, verify=True)
+            run = _run(report, (job,), work, True, isolate)
             capture, (result,) = run.capture, run.results
         except HubExporterError as error:
             stopped = error

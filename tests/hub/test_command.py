@@ -15,11 +15,11 @@ from hub_exporter.cli import app
 def resolve(request):
     return msgspec.structs.replace(run(repo="org/cli", source="org/cli").model, files=())
 
-def run_model(source, jobs, work, events, verify=True):
+def run_model(source, jobs, work, events, verify=True, isolate=False):
     made = run([job.backend for job in jobs], repo="org/cli", source="org/cli")
     return made
 
-def load_again(jobs, results, place, work):
+def load_again(jobs, results, place, work, isolate=False):
     # its links lead to the same bytes; made-up files are nothing that a runtime could load
     assert all((place / artifact.path).is_file() for result in results for artifact in result.artifacts)
     return os.environ.get("BROKEN")

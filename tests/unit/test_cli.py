@@ -46,7 +46,7 @@ def outcomes(tmp_path, monkeypatch):
         model = made_up.encoder(name=name, repo=None, source=request.settings.source)
         return made_up.run(tmp_path, (), model).model
 
-    def run_model(model, jobs, work, events, verify=True):
+    def run_model(model, jobs, work, events, verify=True, isolate=False):
         if isinstance(told.get("run"), BaseException):
             raise told["run"]
         results = []

@@ -47,7 +47,7 @@ def told(tmp_path, monkeypatch):
         )
         return msgspec.structs.replace(model, files=files, commit=told.get("commit", model.commit))
 
-    def run_model(model, jobs, work, events, verify=True):
+    def run_model(model, jobs, work, events, verify=True, isolate=False):
         (job,) = jobs
         status = told.get(job.backend, "passed")
         if isinstance(status, BaseException):
@@ -266,7 +266,7 @@ def test_all_results_become_what_one_machine_would_have_written(told, tmp_path, 
     assert publish() == ExitCode.OK
     Path("out").rename("of-runners")
 
-    def run_all(model, jobs, work, events, verify=True):
+    def run_all(model, jobs, work, events, verify=True, isolate=False):
         made = made_up.run(tmp_path, tuple(made_up.passed(job.backend, model.name) for job in jobs), model, work)
         return msgspec.structs.replace(made, model=model)
 

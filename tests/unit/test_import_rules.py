@@ -16,7 +16,7 @@ PACKAGE = Path(hub_exporter.__file__).parent
 
 LAYERS = (
     {"hub_exporter", "errors", "records"},
-    {"catalogue", "compare", "files", "frontmatter", "standing", "strict", "wording"},
+    {"catalogue", "compare", "files", "frontmatter", "secrecy", "standing", "strict", "wording"},
     {
         "builtin",
         "capture",
@@ -32,10 +32,10 @@ LAYERS = (
     },
     {"adapt"},
     {"clients"},
-    {"checks", "index", "loading", "progress", "schema", "section"},
-    {"attempts", "card", "flags", "inputs", "report"},
+    {"checks", "index", "installer", "loading", "progress", "schema", "section"},
+    {"attempts", "card", "environments", "flags", "inputs", "report"},
     {"reference"},
-    {"cells", "graphs", "matrix", "plan", "preflight", "recipe", "staging"},
+    {"cells", "graphs", "matrix", "plan", "preflight", "recipe", "staging", "survey"},
     {"publish"},
     {"backends", "hub"},
     {"weights"},
@@ -53,7 +53,7 @@ ENGINE_HALF = {"backends", "export", "graphs", "inputs", "loading", "reference",
 
 HEAVY = ("datasets", "executorch", "huggingface_hub", "onnx", "onnxruntime", "openvino", "torch", "transformers")
 
-DOORS = {"huggingface_hub": {"hub", "hub_write"}, "datasets": {"rows"}}
+DOORS = {"huggingface_hub": {"hub", "hub_write"}, "datasets": {"rows"}, "uv": {"installer"}}
 """Package of the outside world -> the modules that may import it, inside functions too."""
 
 

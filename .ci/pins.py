@@ -1,0 +1,76 @@
+"""Renew `pins/`: `make pins`.
+
+Direct packages move to the newest release that is past the cool-down, but for those that the engine names (what it was
+tested with decides about them) and those that a comment `# held: ` holds: they move by hand. Then every lock is compiled anew and the diff is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import difflib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from hub_exporter import installer, pins
+from hub_exporter.catalogue import BACKENDS
+
+PINS = Path(__file__).parents[1] / "pins"
+
+COOL_DOWN = 7
+"""Days that a release must be old: most bad ones are found and withdrawn within them."""
+
+
+def main() -> None:
+    """Renew the files in place."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="keep the direct packages as they are, and only compile")
+    keep = parser.parse_args().keep
+    os.environ.pop("HUB_EXPORTER_PINS", None)
+    before = contents()
+    until = f"{datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=COOL_DOWN):%Y-%m-%d}"
+    if not keep:
+        move_direct(until)
+    for source in sorted(PINS.glob("*.in")):
+        lock = source.with_suffix(".txt")
+        if source.stem in BACKENDS:
+            lock.write_text(installer.compile_lock(source, until, hashes=False), "utf-8")
+        elif lock.exists():  # what the Actions start from; the others are included by these, or have no lock
+            lock.write_text(installer.compile_lock(source, until, hashes=True), "utf-8")
+    sys.stdout.writelines(diff(before, contents()))
+
+
+def move_direct(until: str) -> None:
+    """Write the newest versions into the `.in` files."""
+    named = {entry.package for entries in pins.tested(pins.engine_source()).values() for entry in entries}
+    files = sorted(PINS.glob("*.in"))
+    newest = installer.newest(sorted({name for file in files for name in pins.pinned(file)} - named), until)
+    for file in files:
+        lines = [moved(line, newest) for line in file.read_text("utf-8").splitlines()]
+        file.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def moved(line: str, newest: Mapping[str, str]) -> str:
+    """A line of an `.in` file with its version renewed, unless a comment holds it."""
+    name, exact, _ = line.partition("==")
+    version = newest.get(pins.normalized(name)) if exact and "# held: " not in line else None
+    return f"{name}=={version}" if version else line
+
+
+def contents() -> dict[str, list[str]]:
+    """The lines of every file of pins."""
+    files = sorted([*PINS.glob("*.in"), *PINS.glob("*.txt")])
+    return {file.name: file.read_text("utf-8").splitlines(keepends=True) for file in files}
+
+
+def diff(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> Iterator[str]:
+    """What changed, as `diff -u` shows it, digests left out."""
+    for name, lines in after.items():
+        old, new = ([line for line in text if "--hash=" not in line] for text in (before.get(name, []), lines))
+        yield from difflib.unified_diff(old, new, f"a/pins/{name}", f"b/pins/{name}", n=0)
+
+
+if __name__ == "__main__":
+    main()
