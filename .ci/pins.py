@@ -1,7 +1,8 @@
 """Renew `pins/`: `make pins`.
 
 Direct packages move to the newest release that is past the cool-down, but for those that the engine names (what it was
-tested with decides about them) and those that a comment `# held: ` holds: they move by hand. Then every lock is compiled anew and the diff is printed.
+tested with decides about them) and those that a comment `# held: ` holds: they move by hand. Then every lock is
+compiled anew and the diff is printed.
 """
 
 from __future__ import annotations
