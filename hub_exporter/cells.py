@@ -21,6 +21,7 @@ import msgspec
 
 from hub_exporter import __version__, folder
 from hub_exporter.catalogue import BACKENDS
+from hub_exporter.files import expanded
 from hub_exporter.index import public_capture, public_result
 from hub_exporter.records import (
     Artifact,
@@ -173,15 +174,20 @@ def merged(root: Path, jobs: tuple[Job, ...], cells: dict[str, Cell]) -> ModelRu
     """
     passed = {job.name: cells[job.name] for job in jobs if cells[job.name].result.status == "passed"}
     capture = next((cell.capture for cell in passed.values()), None)
-    model = jobs[0].model
     first = next((cell.place for cell in passed.values() if cell.place), None)
     return ModelRun(
-        model=msgspec.structs.replace(model, folder=str(first / SOURCE) if first else ""),
+        model=msgspec.structs.replace(jobs[0].model, folder=str(_side_files(jobs[0], first)) if first else ""),
         work=str(root),
         capture=capture,
         results=tuple(_with_rows(cells[job.name], capture) for job in jobs),
         kept={name: str(cell.place / FILES) for name, cell in passed.items() if cell.place},
     )
+
+
+def _side_files(job: Job, place: Path) -> Path:
+    """Where the model's side files are: in its own folder they stay as they are, from elsewhere they come along."""
+    home = folder.real(expanded(job.model.source))
+    return home if job.model.repo is None and home == folder.real(Path(job.target)) else place / SOURCE
 
 
 def _with_rows(cell: Cell, common: CaptureSpec | None) -> JobResult:

@@ -180,6 +180,8 @@ class Report:
 
     def plan(self, plan: Plan, models: Iterable[ResolvedModel]) -> None:
         """What would run, why, and what would not."""
+        if self._quiet:
+            return
         requests = {request.settings.source: request for request in plan.requests}
         for model in models:
             self.line(f"{model.source}: {model.task} (from {model.task_origin}), {model.architecture}", "bold")

@@ -279,6 +279,17 @@ def test_all_results_become_what_one_machine_would_have_written(told, tmp_path, 
     assert together == alone
 
 
+def test_in_the_models_own_folder_its_side_files_stay_as_they_are(told):
+    for path in made_up.SIDE_FILES:
+        made_up.write(Path("model") / path, made_up.content(path))
+    plan("./model", to="model")
+    run(ONNX)
+
+    assert publish() == ExitCode.FAILED  # the other job never ran
+    assert Path("model/config.json").read_bytes() == made_up.content("config.json")
+    assert Path("model/onnx/model.onnx").exists()
+
+
 def test_results_stay_and_can_be_published_again(told, capsys):
     all_run()
     assert publish() == ExitCode.OK
