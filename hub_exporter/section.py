@@ -69,6 +69,7 @@ def render_section(index: Index) -> str:
         "usages": [_usage(index, job) for job in passed],
         "programs": _programs(index, passed),
         "provenance": _provenance(index, passed),
+        "packages": _packages(passed),
         "notes": [(job.job, note) for job in passed if job.export for note in job.export.notes],
         "command": _command(index, passed),
         "index_file": INDEX_FILE,
@@ -223,19 +224,41 @@ def _provenance(index: Index, passed: list[JobResult]) -> list[str]:
         for job in passed
         if job.rows
     ]
-    return [*lines, *(_rows(index.capture) if index.capture else ()), *others, *_packages(passed)]
+    return [*lines, *(_rows(index.capture) if index.capture else ()), *others, *_environments(passed)]
 
 
-def _packages(passed: list[JobResult]) -> list[str]:
-    """The versions that were installed, said once where all jobs had the same."""
-    jobs: dict[str, list[str]] = {}
+def _environments(passed: list[JobResult]) -> list[str]:
+    """Whether each job ran with what was locked for it."""
+    lines = []
     for job in passed:
-        if job.export and job.export.versions:
-            text = ", ".join(f"{name} {version}" for name, version in job.export.versions.items())
-            jobs.setdefault(text, []).append(wording.code(job.job))
-    if len(jobs) == 1:
-        return [f"Packages: {wording.inline(text)}" for text in jobs]
-    return [f"Packages of {', '.join(names)}: {wording.inline(text)}" for text, names in jobs.items()]
+        if job.toolchain is not None:
+            where = "an environment of" if job.toolchain.isolated else "an environment that was not made from"
+            pins = wording.code(job.toolchain.pins[:12])
+            lines.append(f"{wording.code(job.job)} ran in {where} its locked packages, whose digest is {pins}")
+    return lines
+
+
+def _packages(passed: list[JobResult]) -> list[dict[str, str]]:
+    """Rows of the table of versions: one for all jobs that have the same of a package."""
+    rows: dict[tuple[str, str, str, str], list[str]] = {}
+    for job in passed:
+        made, ran = job.toolchain, job.export.versions if job.export else {}
+        if made is None:
+            shown = {name: ("", "", version) for name, version in ran.items()}
+        else:
+            names = [name for name in made.locked if name in made.tested or name in ran]
+            tested = {name: ", ".join(made.tested.get(name, ())) for name in names}
+            shown = {name: (tested[name], made.locked[name], made.ran.get(name, "")) for name in names}
+        for name, versions in shown.items():
+            rows.setdefault((name, *versions), []).append(job.job)
+    return [
+        {"package": name, "tested": tested, "locked": locked, "ran": ran, "jobs": _jobs(jobs, passed)}
+        for (name, tested, locked, ran), jobs in sorted(rows.items())
+    ]
+
+
+def _jobs(jobs: list[str], passed: list[JobResult]) -> str:
+    return "all" if len(jobs) == len(passed) else ", ".join(map(wording.code, jobs))
 
 
 def _rows(spec: CaptureSpec) -> list[str]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from hub_exporter.card import merge_card, metadata, render_card, render_pull_request
+from hub_exporter.records import Toolchain
 from hub_exporter.section import BEGIN, END, render_section
 from hub_exporter.snippets import environment
 from hub_exporter.wording import one_line
@@ -137,8 +138,9 @@ def test_no_text_of_others_changes_the_structure_of_the_card(text):
         model = made_up.encoder(name=foreign, repo=None, architecture=foreign, task=foreign, commit=foreign)
         export = made_up.outcome("onnx", restrictions=(foreign,), notes=(foreign,), options={"x": foreign})
         checked = made_up.verification(reason=foreign, runtime=foreign, notes=(foreign,))
+        tools = toolchain(pins=foreign, locked={"torch": foreign, foreign: "1"}, tested={foreign: (foreign,)}, ran={})
         jobs = (
-            made_up.passed("onnx", export=export, verification=checked, job=foreign),
+            made_up.passed("onnx", export=export, verification=checked, job=foreign, toolchain=tools),
             made_up.not_passed("dynamo", "failed", foreign, job=foreign),
         )
         index = made_up.index(model, jobs)
@@ -147,6 +149,43 @@ def test_no_text_of_others_changes_the_structure_of_the_card(text):
         return render_card(msgspec.structs.replace(index, side_files=files, capture=capture))
 
     assert structure(card(text if one_line(text) else "x")) == structure(card("plain"))
+
+
+def toolchain(**changes: object) -> Toolchain:
+    made = Toolchain(
+        pins="ab" * 32,
+        isolated=True,
+        tested={"torch": ("2.12.0",), "onnxscript": ("0.7.0",)},
+        locked={"torch": "2.13.0", "onnxscript": "0.7.2", "numpy": "2.4.6", "jinja2": "3.1.6"},
+        ran={"torch": "2.13.0+cpu", "onnxscript": "0.7.2", "numpy": "2.4.6", "jinja2": "3.1.6"},
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def test_the_card_says_what_was_tested_what_was_locked_and_what_ran():
+    other = toolchain(isolated=False, tested={"torch": ("2.13.0",)}, locked={"torch": "2.13.0", "numpy": "2.4.6"})
+    jobs = (made_up.passed("onnx", toolchain=toolchain()), made_up.passed("dynamo", toolchain=other))
+
+    card = render_card(made_up.index(jobs=jobs))
+
+    rows = [line for line in card.splitlines() if re.match(r"\| `(torch|onnxscript|numpy|jinja2)` \|", line)]
+    assert rows == [
+        "| `numpy` |  | 2.4.6 | 2.4.6 | all |",
+        "| `onnxscript` | 0.7.0 | 0.7.2 | 0.7.2 | `all-MiniLM-L6-v2.onnx.fp32` |",
+        "| `torch` | 2.12.0 | 2.13.0 | 2.13.0+cpu | `all-MiniLM-L6-v2.onnx.fp32` |",
+        "| `torch` | 2.13.0 | 2.13.0 | 2.13.0+cpu | `all-MiniLM-L6-v2.dynamo.fp32` |",
+    ]
+    assert (
+        "`all-MiniLM-L6-v2.onnx.fp32` ran in an environment of its locked packages, whose digest is `abababababab"
+        in card
+    )
+    assert "`all-MiniLM-L6-v2.dynamo.fp32` ran in an environment that was not made from its locked packages" in card
+
+
+def test_a_job_of_an_earlier_release_shows_what_ran():
+    card = render_card(made_up.index(jobs=(made_up.passed("onnx"),)))
+
+    assert "| `onnxruntime` |  |  | 1.32.0 | all |" in card
 
 
 def test_what_did_not_pass_is_named_with_its_reason_and_without_files():
