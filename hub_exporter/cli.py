@@ -161,7 +161,7 @@ def plan(
 ) -> None:
     """Show what `export` would do with the same arguments: tasks, commits, settings with their origin, jobs, skips.
     With `--save` or `--format matrix` jobs are planned for one runner each, of any kind."""
-    from hub_exporter import matrix, session
+    from hub_exporter import fanout, matrix, session
     from hub_exporter.report import Report
 
     report = Report(quiet=quiet)
@@ -174,14 +174,14 @@ def plan(
         made = prepared.plan
         text = matrix.matrix(made, part) if output == "matrix" else ""
         if save is not None:
-            session.save_plan(save, made)
+            fanout.save_plan(save, made)
         if output == "json":
             report.data(made)
         else:
             report.plan(made, prepared.models)
         if text:
             report.text(f"{text}\n")
-            report.outputs({"matrix": text, "count": str(len(made.jobs)), "id": session.id_of(made)})
+            report.outputs({"matrix": text, "count": str(len(made.jobs)), "id": fanout.id_of(made)})
         lost = made.refused and not (fan_out and made.jobs)  # whoever publishes a plan tells what it lacks
         return session.exit_code(session.refused(made)) if lost else ExitCode.OK
 
@@ -198,11 +198,11 @@ def run_one(
 ) -> None:
     """Export and check one job of a plan, on the runner that was planned for it. Its files, or why there are none, are
     left in a folder for `publish`."""
-    from hub_exporter import environments, session
+    from hub_exporter import environments, fanout
     from hub_exporter.report import Report
 
     report, apart = Report(quiet=quiet), environments.wanted(isolate)
-    _end(report, lambda: session.run_job(report, session.read_plan(plan_file), job, to, apart))
+    _end(report, lambda: fanout.run_job(report, fanout.read_plan(plan_file), job, to, apart))
 
 
 @app.command(short_help="Publish what the jobs of a plan left")
@@ -217,15 +217,15 @@ def publish(
 ) -> None:
     """Check what the jobs of a plan left, and publish what passed: one commit or one pull request for each target. A
     job that left nothing counts as failed."""
-    from hub_exporter import session
+    from hub_exporter import fanout, session
     from hub_exporter.report import Report
 
     report = Report(quiet=quiet)
 
     def run() -> ExitCode:
-        planned = session.read_plan(plan_file)
+        planned = fanout.read_plan(plan_file)
         wishes = session.wishes(planned, require, create_pr, dry_run)
-        made = [session.publish_model(report, work, folder, wishes) for work in session.works(planned)]
+        made = [fanout.publish_model(report, work, folder, wishes) for work in session.works(planned)]
         return _told(report, [*session.refused(planned), *made], as_json)
 
     _end(report, run)

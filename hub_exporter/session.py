@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
@@ -12,11 +11,9 @@ from typing import Any
 
 import msgspec
 
-from hub_exporter import cells, hub, wording
+from hub_exporter import hub, wording
 from hub_exporter.catalogue import BACKENDS, RUNNERS
-from hub_exporter.checks import check_name
-from hub_exporter.errors import ERRORS_BY_NAME, ExitCode, HubError, HubExporterError, SourceError, UsageError
-from hub_exporter.folder import explained, open_work
+from hub_exporter.errors import ERRORS_BY_NAME, ExitCode, HubError, HubExporterError, UsageError
 from hub_exporter.machine import memory, this_machine
 from hub_exporter.matrix import requests_of
 from hub_exporter.pins import digest
@@ -30,7 +27,6 @@ from hub_exporter.records import (
     ModelReport,
     ModelRequest,
     ModelRun,
-    ModelSettings,
     Plan,
     Publication,
     PublishSettings,
@@ -38,8 +34,6 @@ from hub_exporter.records import (
     ResolvedModel,
     Skip,
     Status,
-    from_json,
-    to_json,
 )
 from hub_exporter.report import Report
 from hub_exporter.resolve import resolve
@@ -208,10 +202,10 @@ def export_model(report: Report, work: Work, options: Options) -> Outcome:
     try:
         if work.jobs:
             target = target_of(work.target, options.wishes)
-            target.prepare(work.model, written(work.jobs), _folders(work))
+            target.prepare(work.model, written(work.jobs), folders(work))
             report.begin(work.model, work.jobs, work.target)
             with target.open_work(keep=options.keep_work) as folder:
-                run = _run(report, work.jobs, folder, options.verify, options.isolate)
+                run = run_jobs(report, work.jobs, folder, options.verify, options.isolate)
                 if options.keep_work:
                     report.line(f"{work.source}: the working folder is {folder}")
                 else:
@@ -223,16 +217,18 @@ def export_model(report: Report, work: Work, options: Options) -> Outcome:
     except HubExporterError as error:
         report.error(error, work.source)
         stopped = error
-    return _outcome(work, results, publication, stopped)
+    return outcome_of(work, results, publication, stopped)
 
 
-def _folders(work: Work) -> list[str]:
+def folders(work: Work) -> list[str]:
+    """Of the backends, within a target."""
     return [BACKENDS[job.backend].folder for job in work.jobs]
 
 
-def _outcome(
+def outcome_of(
     work: Work, results: tuple[JobResult, ...], publication: Publication | None, stopped: HubExporterError | None
 ) -> Outcome:
+    """What became of a model, whose results and publication are as far as it came."""
     made = ModelReport(
         source=work.source,
         target=work.target,
@@ -257,7 +253,8 @@ def _load_published(work: Work, run: ModelRun, made: Publication, folder: Path, 
         )
 
 
-def _run(report: Report, jobs: tuple[Job, ...], folder: Path, verify: bool, isolate: bool) -> ModelRun:
+def run_jobs(report: Report, jobs: tuple[Job, ...], folder: Path, verify: bool, isolate: bool) -> ModelRun:
+    """Fetch the weights and run jobs of one model in `folder`, with their progress."""
     model = jobs[0].model
     absent = missing_weights(model)
     if absent:
@@ -280,104 +277,6 @@ def _with_log_in(folder: Path, result: JobResult) -> JobResult:
         return msgspec.structs.replace(result, log=None)
     log = shutil.copyfile(result.log, folder / f"{result.job}.log")
     return msgspec.structs.replace(result, log=str(log))
-
-
-# ── Each job on a runner, and one that publishes ──────────────────────────────────────────────────────────────────
-
-
-def read_plan(path: Path) -> Plan:
-    """A plan that was saved. Raises UsageError."""
-    hint = "Make it with `hub-exporter plan --save FILE`, by the same version of hub-exporter"
-    try:
-        return from_json(path.read_bytes(), Plan)
-    except OSError as error:
-        raise UsageError(f"The plan `{path}` cannot be read: {error.strerror}", hint=hint) from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UsageError(f"`{path}` is not a plan: {error}", hint=hint) from error
-
-
-def save_plan(path: Path, plan: Plan) -> None:
-    """Write a plan for `read_plan`. Raises UsageError."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(to_json(plan))
-    except OSError as error:
-        raise UsageError(f"--save: `{path}` cannot be written: {error.strerror}", hint="Name another file") from error
-
-
-def id_of(plan: Plan) -> str:
-    """Short digest of a plan: what is made of it carries the id, beside what is made of others."""
-    return hashlib.sha256(to_json(plan)).hexdigest()[:12]
-
-
-def run_job(report: Report, plan: Plan, name: str, root: Path, isolate: bool = False) -> ExitCode:
-    """Run one job of a plan, for a publisher elsewhere: what comes of it is below `root`. Raises UsageError for a job
-    that is not in the plan, TargetError where nothing can be written."""
-    job = next((job for job in plan.jobs if job.name == name), None)
-    if job is None:
-        check_name(name, [job.name for job in plan.jobs], "The plan has no job")
-    assert job is not None
-    place = root / name
-    with explained(place):
-        shutil.rmtree(place, ignore_errors=not place.is_dir())  # what an earlier try left is no result of this one
-    stopped, capture = None, None
-    with open_work(place) as work:
-        try:
-            job = _here(job)
-            report.begin(job.model, (job,), str(place))
-            run = _run(report, (job,), work, True, isolate)
-            capture, (result,) = run.capture, run.results
-        except HubExporterError as error:
-            stopped = error
-            result = JobResult(
-                job=name,
-                backend=job.backend,
-                variant=job.variant,
-                status="failed",
-                reason=str(error),
-                hint=error.hint,
-            )
-        cells.write(place, job, result, capture, work)
-    report.results([msgspec.structs.replace(result, log=str(place / cells.LOG) if result.log else None)])
-    return stopped.exit_code if stopped else exit_code_of([result.status])
-
-
-def _here(job: Job) -> Job:
-    """The job with its model on this machine. Raises UsageError on a machine of another kind, SourceError for a source
-    that is not what was planned."""
-    backend, machine = BACKENDS[job.backend], this_machine()
-    if not backend.runs_on(machine):
-        raise UsageError(
-            f"`{job.name}` needs a machine of the kind `{backend.runner}`, this is `{machine}`",
-            hint=f"Name the right label for `{backend.runner}` under `runners:` in the recipe",
-        )
-    planned = job.model
-    source = f"{planned.repo}@{planned.commit}" if planned.repo else planned.source
-    settings = ModelSettings(source=source, task=planned.task, trust_remote_code=planned.remote_code)
-    found = resolve(ModelRequest(settings=settings))
-    if (found.commit, found.files) != (planned.commit, planned.files):
-        differing = sorted({file.path for file in {*found.files} ^ {*planned.files}})
-        what = f": `{differing[0]}` is another" if differing else ""
-        raise SourceError(f"`{planned.source}` is not what was planned{what}", hint="Plan again, and run that plan")
-    return msgspec.structs.replace(job, model=msgspec.structs.replace(planned, folder=found.folder))
-
-
-def publish_model(report: Report, work: Work, root: Path, wishes: Wishes) -> Outcome:
-    """Publish what passed of one model, from the results below `root`. What stops it is reported."""
-    results, publication, stopped = work.skipped, None, None
-    try:
-        if work.jobs:
-            run = cells.merged(root, work.jobs, cells.gather(root, work.jobs))
-            results = (*run.results, *work.skipped)
-            if run.kept:
-                target = target_of(work.target, wishes)
-                size = sum(artifact.size for result in run.results for artifact in result.artifacts)
-                target.prepare(run.model, size, _folders(work))
-                publication = target.publish(run)
-    except HubExporterError as error:
-        report.error(error, work.source)
-        stopped = error
-    return _outcome(work, results, publication, stopped)
 
 
 # ── How it ended ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ import made_up
 import msgspec
 import pytest
 
-from hub_exporter import cells, session
+from hub_exporter import cells, fanout, session
 from hub_exporter.catalogue import BACKENDS
 from hub_exporter.cli import app
 from hub_exporter.errors import DatasetError, ExitCode, SourceError
@@ -62,6 +62,7 @@ def told(tmp_path, monkeypatch):
         return msgspec.structs.replace(made, model=model)
 
     monkeypatch.setattr(session, "resolve", resolve)
+    monkeypatch.setattr(fanout, "resolve", resolve)
     monkeypatch.setattr(session, "run_model", run_model)
     return told
 
@@ -108,8 +109,8 @@ def test_artifacts_may_carry_the_id_of_their_plan(told, capsys):
     shutil.move(f"cells/{ONNX}", f"cells/{ONNX}@0123456789ab")
 
     assert publish() == ExitCode.OK
-    assert session.id_of(plan("./model")) == session.id_of(plan("./model"))
-    assert session.id_of(plan("./model")) != session.id_of(plan("./model", to="./other"))
+    assert fanout.id_of(plan("./model")) == fanout.id_of(plan("./model"))
+    assert fanout.id_of(plan("./model")) != fanout.id_of(plan("./model", to="./other"))
 
 
 def test_jobs_are_planned_for_a_runner_each_of_any_kind(told, capsys):
@@ -240,6 +241,16 @@ def test_a_runner_of_another_kind_is_refused(told, capsys, monkeypatch):
     err = capsys.readouterr().err
     assert "needs a machine of the kind `macos-arm64`" in err
     assert "`runners:`" in err
+
+
+def test_other_pins_than_planned_are_refused_where_they_decide(told, capsys, monkeypatch):
+    plan("./model")
+    monkeypatch.setattr(fanout, "digest", lambda backend: "other")
+    where = ("--plan", "plan.json", "--to", "cells", "--quiet")
+
+    assert hub_exporter("run", ONNX, *where, "--isolate") == ExitCode.USAGE
+    assert "planned with other pins of `onnx`" in capsys.readouterr().err
+    assert run(ONNX) == ExitCode.OK
 
 
 def test_a_job_that_is_not_planned_is_a_usage_error(told, capsys):

@@ -43,6 +43,7 @@ LAYERS = (
     {"push", "run", "sample"},
     {"targets"},
     {"session", "stage"},
+    {"fanout"},
     {"cli"},
     {"__main__"},
 )
