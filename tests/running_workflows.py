@@ -20,6 +20,8 @@ from typing import Any
 
 from running_hub import Hub
 
+from hub_exporter import installer
+
 ROOT = Path(__file__).parents[1]
 TINY = ROOT / "examples" / "tiny-chat"
 STANDINS = ROOT / "tests" / "workflows" / "standins"
@@ -65,9 +67,13 @@ class Run:
 
     @property
     def jobs(self) -> dict[str, str]:
-        """Job -> result, of those that finished: `Plan`, `Export tiny-chat.onnx.fp32`, ..."""
-        ended = [line for line in self.lines if "jobResult" in line]
-        return {_name(line): line["jobResult"] for line in ended}
+        """Job -> result, of those that finished: `Plan`, `Export tiny-chat.onnx.fp32`, ...
+
+        act has one result for all cells of a matrix. So a job has failed where one of its steps has.
+        """
+        results = {_name(line): line["jobResult"] for line in self.lines if "jobResult" in line}
+        failed = {_name(line) for line in self.lines if line.get("stepResult") == "failure"}
+        return {name: "failure" if name in failed else "success" for name in results}
 
     def commands(self, name: str) -> list[str]:
         """What steps told the runner: `error`, `notice`, `group`, ..."""
@@ -75,11 +81,7 @@ class Run:
 
     def outputs(self, name: str) -> set[str]:
         """The values that steps gave this output."""
-        return {
-            line["arg"]
-            for line in self.lines
-            if line.get("command") == "set-output" and line["kvPairs"]["name"] == name
-        }
+        return {line["arg"] for line in self.lines if line.get("command") == "set-output" and line["name"] == name}
 
     @property
     def summary(self) -> str:
@@ -96,6 +98,18 @@ def _name(line: Mapping[str, Any]) -> str:
     """Of a job, without the workflow and without the number that act gives to each cell of a matrix."""
     name = line["job"].rpartition("/")[2].strip()
     return re.sub(r"-\d+$", "", name) if line["matrix"] else name
+
+
+def _caches() -> dict[str, str]:
+    """Where this machine keeps packages and gets them from, for jobs that install some in a home of their own."""
+    listed = subprocess.run([BIN / "uv", "cache", "dir"], check=True, capture_output=True, text=True).stdout.strip()
+    given = {name: value for name, value in os.environ.items() if re.match(r"(UV|PIP|SSL)_|.*_proxy$", name, re.I)}
+    return {
+        **given,
+        "UV_CACHE_DIR": listed,
+        "HUB_EXPORTER_CACHE": str(installer.cache()),
+        "HUB_EXPORTER_PYTHON": sys.executable,
+    }
 
 
 @dataclass(frozen=True)
@@ -146,10 +160,10 @@ class Consumer:
         }
 
     def _of_every_job(self, artifacts: Path, stand_in: bool) -> dict[str, str]:
-        stood_in = {"STAND_INS": str(STANDINS), "STAND_IN_PYTHON": sys.executable} if stand_in else {}
+        own = {"STAND_INS": str(STANDINS), "STAND_IN_PYTHON": sys.executable} if stand_in else _caches()
         needed = ("HF_ENDPOINT", "HF_HOME", "HF_HUB_DISABLE_XET", "HF_HUB_DISABLE_PROGRESS_BARS", "NO_PROXY")
         told = self.hub.environment(token=None)
-        return {name: told[name] for name in needed} | {"ARTIFACTS": str(artifacts)} | stood_in
+        return {name: told[name] for name in needed} | {"ARTIFACTS": str(artifacts)} | own
 
     def _identity(self) -> dict[str, str]:
         return {

@@ -162,7 +162,13 @@ def test_plan_goes_to_json_and_back() -> None:
 
 
 def test_this_machine_is_of_a_known_kind() -> None:
-    assert this_machine() in ("linux-cpu", "linux-cuda", "macos-arm64")
+    assert this_machine({}) in ("linux-cpu", "linux-cuda", "macos-arm64")
+
+
+def test_what_a_machine_is_can_be_told() -> None:
+    assert this_machine({"HUB_EXPORTER_MACHINE": "linux-cuda"}) == "linux-cuda"
+    with pytest.raises(UsageError, match="no kind `linux-gpu`"):
+        this_machine({"HUB_EXPORTER_MACHINE": "linux-gpu"})
 
 
 def test_every_model_needs_its_request() -> None:

@@ -11,6 +11,8 @@ import pytest
 from running_hub import Hub, serving
 from running_workflows import NAME, TINY, USES, Consumer, copy, tracked
 
+from hub_exporter.tasks import TASKS
+
 
 @pytest.fixture(scope="session")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -33,9 +35,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a Hub with `org/tiny-chat`, for the tests of one module."""
     home = tmp_path_factory.mktemp("hub")
     with serving(home / "data") as endpoint:
-        upload = "api = HfApi(); api.create_repo(args[0]); api.upload_folder(repo_id=args[0], folder_path=args[1])"
-        Hub(endpoint, home / "home").python(f"from huggingface_hub import HfApi\n{upload}", "org/tiny-chat", TINY)
+        Hub(endpoint, home / "home").python(UPLOAD, "org/tiny-chat", TINY, TASKS["text-generation"].dataset.path)
         yield endpoint
+
+
+UPLOAD = """
+from huggingface_hub import HfApi
+api = HfApi()
+api.create_repo(args[0])
+api.upload_folder(repo_id=args[0], folder_path=args[1])
+api.create_repo("org/rows", repo_type="dataset")  # of somebody else; nobody reads a row of it
+api.move_repo("org/rows", args[2], repo_type="dataset")
+"""
 
 
 @pytest.fixture
