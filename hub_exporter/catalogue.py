@@ -158,7 +158,7 @@ def axes_of(name: str, rank: int, beside: Iterable[str] = (), has_cache: bool = 
     `beside` are the other inputs: texts and pictures that meet in one graph have batches of their own. Beside a cache
     the mask covers past and new tokens.
     """
-    if name == "attention_mask" and has_cache:
+    if rank == 2 and name == "attention_mask" and has_cache:
         return ("batch_size", "total_sequence_length")
     if rank == 2 and name in ("decoder_input_ids", "decoder_attention_mask"):
         return ("batch_size", "decoder_sequence_length")

@@ -19,7 +19,7 @@ from transformers.exporters.base import ExportedComponent, ExportedModel
 from hub_exporter import backends, wording
 from hub_exporter.catalogue import axes_of
 from hub_exporter.errors import HubExporterError, UsageError
-from hub_exporter.graphs import Graph, Request
+from hub_exporter.graphs import Graph, Request, max_length
 from hub_exporter.inputs import fixed_words, prepare, sizes_of
 from hub_exporter.loading import load
 from hub_exporter.records import CaptureSpec, Component, EngineOptions, ExportOutcome, Job
@@ -76,6 +76,7 @@ def export(job: Job, spec: CaptureSpec, rows: Path, folder: Path, say: Callable[
     return ExportOutcome(
         components=tuple(written),
         layout=layout,
+        cache_length=max_length(request) if layout == "static-cache" else None,
         restrictions=(*fixed_words(captured), *stated, *backend.restrictions(request), *_least(written, task.inputs)),
         fixed=fixed,
         notes=(*loaded.notes, *missing),

@@ -85,7 +85,9 @@ def _decoder(request: Request) -> tuple[str, dict[str, Graph]]:
     register_cache_pytrees_for_model(request.loaded.model)
     wanted = {"model": parts["decode"]} if multi_token else parts
     graphs = {name: Graph(module, inputs, shapes_for(request, inputs)) for name, (module, inputs) in wanted.items()}
-    return ("decoder" if multi_token else "prefill-decode"), graphs
+    if not multi_token:
+        return "prefill-decode", graphs
+    return ("static-cache" if request.options.generation.cache == "static" else "decoder"), graphs
 
 
 def is_recurrent(request: Request) -> bool:

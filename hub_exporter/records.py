@@ -393,9 +393,12 @@ class ExportOutcome(Record, kw_only=True):
     """How the graphs are driven.
 
     `encoder`: one forward. `decoder`: one graph that takes and gives a cache. `prefill-decode`: two such graphs.
+    `static-cache`: one graph that writes into a cache of fixed size, which the caller holds.
     `static-decoder`: one graph with its cache inside. `recurrent`: one token at a time, with a state.
     `seq2seq`: one forward over the source and the text so far.
     """
+    cache_length: int | None = None
+    """Tokens, text and answer together, that a `static-cache` was made for; its caller may allocate more or fewer."""
     restrictions: tuple[str, ...] = ()
     """What the files cannot do, in words for the card: `batch 1`, `at most 512 tokens`."""
     fixed: dict[str, int] = {}

@@ -8,7 +8,17 @@ import shlex
 from typing import Any
 
 from hub_exporter import clients, wording
-from hub_exporter.records import INDEX_FILE, Artifact, CaptureSpec, Component, Index, JobResult, Port, Row
+from hub_exporter.records import (
+    INDEX_FILE,
+    Artifact,
+    CaptureSpec,
+    Component,
+    ExportOutcome,
+    Index,
+    JobResult,
+    Port,
+    Row,
+)
 from hub_exporter.snippets import TITLES, environment, install_line, render_client, render_snippet
 
 BEGIN = "<!-- hub-exporter:begin -->"
@@ -165,6 +175,7 @@ def _usage(index: Index, job: JobResult) -> dict[str, Any]:
         "remarks": [
             *_loads_in(job),
             *_measured(component),
+            *_in_place(export),
             *(export.restrictions if export else ()),
             *(checked.notes if checked else ()),
         ],
@@ -193,6 +204,17 @@ def _programs(index: Index, passed: list[JobResult]) -> list[dict[str, str]]:
 def _loads_in(job: JobResult) -> list[str]:
     titles = [client.title for client in clients.rows_of(job) if client.name in job.clients]
     return [f"loads without help in {', '.join(titles)}"] if titles else []
+
+
+def _in_place(export: ExportOutcome | None) -> list[str]:
+    """What a cache of fixed size is good for, and how."""
+    if export is None or export.layout != "static-cache":
+        return []
+    made = f"the caller allocates the cache, {export.cache_length} tokens in the example, and no step copies it"
+    ports = {port.name for part in export.components for port in part.inputs}
+    if "past_key_values.0.key" not in ports:
+        return [f"{made}: the program writes into the tensors that it is given"]
+    return [f"{made}: `past_key_values.N.key` and `present.N.key` share one buffer, and so do the values"]
 
 
 def _measured(component: Component | None) -> list[str]:

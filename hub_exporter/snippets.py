@@ -48,6 +48,7 @@ ENCODING_FIELDS = {"input_ids": "ids", "attention_mask": "attention_mask", "toke
 
 STEP_VALUES = {
     "decoder": {"input_ids": "ids", "attention_mask": "mask", "position_ids": "positions", "beam_idx": "beams"},
+    "static-cache": {"input_ids": "ids", "attention_mask": "seen", "position_ids": "positions"},
     "seq2seq": {"input_ids": "ids", "attention_mask": "mask", "decoder_input_ids": "generated"},
 }
 """Layout -> graph input -> the variable of the templates that feeds it at each step."""
@@ -123,10 +124,12 @@ def render_client(index: Index, result: JobResult, client: str) -> str:
 def _has_example(index: Index, result: JobResult, export: ExportOutcome) -> bool:
     known = STEP_VALUES.get(export.layout, ENCODING_FIELDS)
     others = [port for port in export.components[0].inputs if port.name not in known and port.name != "cache_position"]
+    if export.layout == "static-cache":
+        others = [port for port in others if port.shape]  # the others count what is in the cache
     return (
         f"snippets/{result.backend}-{export.layout}.py.j2" in environment().list_templates()
         and {"tokenizer.json", "config.json"} <= _side_files(index)
-        and (not others or export.layout == "decoder")
+        and (not others or export.layout in ("decoder", "static-cache"))
         and all(_CACHE_PORT.fullmatch(port.name) and len(port.shape) == 4 for port in others)
         and len(_cache_sizes(export.components[0])) <= 1
     )
@@ -156,6 +159,8 @@ def _context(index: Index, result: JobResult, export: ExportOutcome) -> dict[str
         "inputs": names,
         "outputs": [port.name for port in component.outputs],
         "arrays": _dict_literal(arrays, indented=True),
+        "slots": export.cache_length,
+        "caches": sum(bool(port.shape) and port.name not in step_values for port in component.inputs),
         "step": _dict_literal({name: step_values[name] for name in names if name in step_values}),
         **_cache(component),
     }

@@ -79,8 +79,9 @@ def _unrunnable(outcome: ExportOutcome) -> str | None:
         return (
             "the decode graph keeps its cache inside and cannot be given the prefill's; `stateful: false` could be run"
         )
-    if outcome.options.get("generation", {}).get("cache") == "static":
-        return "graphs that take a static cache were loaded, but are not run in a loop here"
+    inside = "beam_idx" in {port.name for port in outcome.components[0].inputs}
+    if outcome.options.get("generation", {}).get("cache") == "static" and (outcome.layout != "static-cache" or inside):
+        return "graphs of this kind that take a static cache were loaded, but are not run in a loop here"
     return None
 
 
@@ -95,6 +96,8 @@ def _measure(
     for decode in reference.decodes if outcome.options.get("dynamic") is not False else ():
         if decode.batch > (runner.max_batch or decode.batch) or (decode.batch > 1 and not runner.padded):
             continue
+        if sum(decode.chunks) + arrays[f"{decode.name}/tokens"].shape[1] > _max_length(outcome):
+            continue
         if decode.chunks[0] < _min_length(outcome) or (len(decode.chunks) > 1 and not runner.multi_token):
             continue
         say(f"verify decoding {decode.name}")
@@ -106,11 +109,17 @@ def _min_length(outcome: ExportOutcome) -> int:
     return max(part.min_length for part in outcome.components)
 
 
+def _max_length(outcome: ExportOutcome) -> float:
+    """Tokens, text and answer together, that the caller's cache of fixed size holds."""
+    return outcome.cache_length or float("inf")
+
+
 def _fitting(cases: tuple[ReferenceCase, ...], outcome: ExportOutcome) -> Iterator[ReferenceCase]:
-    """All cases that are not shorter than the graph says it takes, and that have the sizes that it states as fixed."""
-    least = _min_length(outcome)
+    """All cases that are no shorter and no longer than the graph says it takes, and that have the sizes that it states
+    as fixed."""
+    least, most = _min_length(outcome), _max_length(outcome)
     for case in cases:
-        if case.length is not None and case.length < least:
+        if case.length is not None and not least <= case.length <= most:
             continue
         if all(case.sizes.get(axis) == size for axis, size in outcome.fixed.items()):
             yield case

@@ -50,6 +50,20 @@ def accompany(loaded: Loaded, folder: Path) -> list[str]:
 RECURRENT = ["one token at a time, prompts too", "no padding: rows of one length in a batch"]
 
 
+def static_mask(mask: np.ndarray, length: int, slots: int, dtype: str) -> np.ndarray:
+    """What new tokens may look at in a cache of `slots`: (batch, 1, length, slots), true or 0 where they may.
+
+    `mask` (batch, past + length) says which tokens are real. A token sees itself in any case: a row that sees nothing
+    has no softmax, and what it writes into the cache would spoil those who are not to see it.
+    """
+    batch, total = mask.shape
+    places = np.arange(total - length, total)[:, None]  # of the new tokens
+    real = np.zeros((batch, 1, slots), bool)
+    real[:, 0, :total] = mask
+    seen = (np.arange(slots) <= places) & real | (np.arange(slots) == places)
+    return seen[:, None] if dtype == "bool" else np.where(seen, 0, np.finfo(dtype).min).astype(dtype)[:, None]
+
+
 class NamedPortsRunner:
     """A runtime whose graphs take and give arrays by name: what a decoder's graph gives of its cache is carried into
     its inputs of the same name."""
@@ -57,7 +71,7 @@ class NamedPortsRunner:
     max_batch: int | None = None
 
     def __init__(self, outcome: ExportOutcome):
-        self.multi_token = outcome.layout == "decoder"
+        self.multi_token = outcome.layout in ("decoder", "static-cache")
         self.padded, self.one_token = outcome.layout != "recurrent", outcome.layout == "recurrent"
         self._components = {part.name: part for part in outcome.components}
         self._past: Arrays | None = None

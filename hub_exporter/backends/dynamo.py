@@ -83,7 +83,8 @@ class EngineRunner:
         self.padded, self.one_token = outcome.layout != "recurrent", outcome.layout == "recurrent"
 
         self.runtime, self.max_batch = runtime, max_batch
-        self.multi_token = outcome.layout == "decoder"
+        self.multi_token = outcome.layout in ("decoder", "static-cache")
+        self._slots = outcome.cache_length
         self._components = {part.name: part for part in outcome.components}
         self._runners = ExportedModel.from_pretrained(folder, trust_remote_code=True).runners
         self._cache: list[Any] | None = None
@@ -93,18 +94,23 @@ class EngineRunner:
         return {name: value.numpy() for name, value in answer.items() if hasattr(value, "numpy")}
 
     def start(self, batch: int) -> None:
-        self._cache = empty_cache(self._components["model"], batch) if "model" in self._components else None
+        part = self._components.get("model")
+        self._cache = empty_cache(part, batch, self._slots) if part else None
 
     def step(self, input_ids: np.ndarray, attention_mask: np.ndarray, position_ids: np.ndarray) -> np.ndarray:
         from torch.utils import _pytree as pytree
 
         name = "model" if "model" in self._runners else "prefill" if self._cache is None else "decode"
         tokens = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
+        if self._slots:
+            kind = {port.name: port.dtype for port in self._components[name].inputs}["attention_mask"]
+            tokens["attention_mask"] = common.static_mask(attention_mask, input_ids.shape[1], self._slots, kind)
         caches = {}
         if self._cache is not None:
             caches["cache"] = pytree.tree_unflatten(self._cache, cache_spec(self._runners[name].metadata.in_spec))
         answer = self._call(name, tokens, **caches)
-        self._cache = pytree.tree_leaves(answer["cache"])
+        if not self._slots:  # that one was written where it is
+            self._cache = pytree.tree_leaves(answer["cache"])
         return np.asarray(answer["logits"])
 
     def _call(self, name: str, inputs: Arrays, **caches: Any) -> Any:
@@ -124,14 +130,15 @@ def cache_spec(in_spec: str) -> Any:
     return arguments.children_specs[arguments.context.index("cache")]
 
 
-def empty_cache(component: Component, batch: int) -> list[Any]:
-    """The flat tensors of a cache that no token went into: keys and values of length 0, states of zeros."""
+def empty_cache(component: Component, batch: int, slots: int | None = None) -> list[Any]:
+    """The flat tensors of a cache that no token went into: keys and values of length 0, states of zeros; of a static
+    one keys and values of `slots` tokens, and how many they hold."""
     import torch
 
     ports = [port for port in component.inputs if port.name not in TOKEN_PORTS]
-    return [torch.zeros(_empty(port.shape, batch), dtype=getattr(torch, port.dtype)) for port in ports]
+    return [torch.zeros(_empty(port.shape, batch, slots or 0), dtype=getattr(torch, port.dtype)) for port in ports]
 
 
-def _empty(shape: tuple[int | str, ...], batch: int) -> list[int]:
-    rest = (0 if axis == 2 and len(shape) == 4 else int(size) for axis, size in enumerate(shape) if axis)
-    return [batch, *rest]
+def _empty(shape: tuple[int | str, ...], batch: int, slots: int) -> list[int]:
+    rest = [slots if axis == 2 and len(shape) == 4 else int(size) for axis, size in enumerate(shape) if axis]
+    return [batch, *rest] if shape else []

@@ -8,8 +8,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hub_exporter.backends import Arrays, common
-from hub_exporter.catalogue import CACHE_AXES, axes_of
+from hub_exporter.catalogue import CACHE_AXES, axes_of, cache_shape
 from hub_exporter.records import Component, ExportOutcome, Port
 
 FORMAT = "onnx"
@@ -147,10 +149,19 @@ def forget_trace(program: Any) -> None:
             value.metadata_props.clear()
 
 
+def _is_cache(value: Any) -> bool:
+    return value.name.startswith("past_key_values.") and len(value.shape) == 4
+
+
+def _static(inputs: Any) -> bool:
+    """Whether the cache has one size: its mask then says for every new token what it may look at."""
+    return any(value.name == "attention_mask" and len(value.shape) == 4 for value in inputs)
+
+
 def _growing(inputs: Any) -> list[Any]:
     """The cache inputs of a decoder whose layers are alike. Their heads and head size become free: optimum derives a
     wrong head size for some models, and a runtime that is given none skips those of an empty tensor."""
-    caches = [value for value in inputs if value.name.startswith("past_key_values.") and len(value.shape) == 4]
+    caches = [] if _static(inputs) else [value for value in inputs if _is_cache(value)]
     alike = len({(value.shape[1], value.shape[3]) for value in caches}) == 1
     return caches if alike and not any(isinstance(value.shape[2], int) for value in caches) else []
 
@@ -161,8 +172,8 @@ def _axis_names(inputs: Any) -> dict[str, str]:
     for value in inputs:
         dims = [str(dim) if not isinstance(dim, int) else None for dim in value.shape]
         roles = dict(enumerate(axes_of(value.name, len(dims), beside, has_cache)))
-        if value.name.startswith("past_key_values.") and len(dims) == 4:
-            roles = {0: "batch_size", 2: "past_sequence_length"}
+        if _is_cache(value):
+            roles = {0: "batch_size", 2: "max_cache_len" if _static(inputs) else "past_sequence_length"}
         for axis, role in roles.items():
             symbol = dims[axis] if axis < len(dims) else None
             if symbol and symbol not in names:
@@ -215,7 +226,7 @@ def _ports(values: Any) -> tuple[Port, ...]:
 
 def open_runner(folder: Path, outcome: ExportOutcome) -> OnnxRunner:
     """ONNX Runtime over the files in `folder`."""
-    return OnnxRunner(folder, outcome)
+    return InPlaceRunner(folder, outcome) if outcome.layout == "static-cache" else OnnxRunner(folder, outcome)
 
 
 class OnnxRunner(common.NamedPortsRunner):
@@ -235,3 +246,46 @@ class OnnxRunner(common.NamedPortsRunner):
         session = self._sessions[name]
         feed = {port.name: inputs[port.name] for port in session.get_inputs() if port.name in inputs}
         return dict(zip([port.name for port in session.get_outputs()], session.run(None, feed), strict=True))
+
+
+class InPlaceRunner(OnnxRunner):
+    """A decoder with a cache of fixed size: each layer's keys and values are one buffer, bound as input and as output,
+    so that a step copies none of them. The counters of tokens are small, read before they are written, and carried."""
+
+    def __init__(self, folder: Path, outcome: ExportOutcome):
+        super().__init__(folder, outcome)
+        self._slots = outcome.cache_length or 0
+
+    def start(self, batch: int) -> None:
+        import onnxruntime
+
+        part, session = self._components["model"], self._sessions["model"]
+        self._masked = next(port for port in part.inputs if port.name == "attention_mask")
+        caches = [port for port in part.inputs if port.name.startswith("past_key_values.")]
+        self._counters = {port.name: 0 for port in part.inputs if port.shape == ()}
+        self._binding = session.io_binding()
+        for port in caches:
+            _, heads, _, head_size = cache_shape(part, port)
+            zeros = np.zeros((batch, int(heads), self._slots, int(head_size)), port.dtype)
+            buffer = onnxruntime.OrtValue.ortvalue_from_numpy(zeros)
+            self._binding.bind_ortvalue_input(port.name, buffer)
+            self._binding.bind_ortvalue_output(port.name.replace("past_key_values.", "present."), buffer)
+
+    def step(self, input_ids: np.ndarray, attention_mask: np.ndarray, position_ids: np.ndarray) -> np.ndarray:
+        mask = common.static_mask(attention_mask, input_ids.shape[1], self._slots, self._masked.dtype)
+        tokens = {"input_ids": input_ids, "attention_mask": mask, "position_ids": position_ids}
+        counts = {name: np.array(count, np.int64) for name, count in self._counters.items()}
+        for name, value in (tokens | counts).items():
+            self._binding.bind_cpu_input(name, np.ascontiguousarray(value))
+        for name in self._output_names():
+            if not name.startswith("present."):
+                self._binding.bind_output(name)  # anew, for its size differs from step to step
+        self._sessions["model"].run_with_iobinding(self._binding)
+        self._counters = {name: count + input_ids.shape[1] for name, count in self._counters.items()}
+        answers = dict(zip(self._output_names(), self._binding.get_outputs(), strict=True))
+        return np.asarray(answers["logits"].numpy())
+
+    def _output_names(self) -> list[str]:
+        """In the order in which they were bound."""
+        caches = [port.name for port in self._components["model"].outputs if port.name.startswith("present.")]
+        return [*caches, "logits", *(name.replace("input.", "output.") for name in self._counters)]

@@ -39,10 +39,11 @@ def write(exported: Any, folder: Path, layout: str) -> list[Component]:
 
 
 def leave_out(part: Any) -> tuple[str, ...]:
-    """Remove what an encoder gives beside its last hidden state, and give its name: OpenVINO GenAI embeds with graphs
-    of one output only. To the engine's loader it is a constant `None` from then on."""
+    """Remove what a text encoder gives beside its last hidden state, and give its name: OpenVINO GenAI embeds with
+    graphs of one output only. To the engine's loader it is a constant `None` from then on."""
     names = [port.get_any_name() for port in part.program.outputs]
-    if "last_hidden_state" not in names:
+    takes_text = "input_ids" in [port.get_any_name() for port in part.program.inputs]
+    if "last_hidden_state" not in names or not takes_text:
         return ()
     others = [port for port in part.program.outputs if port.get_any_name() != "last_hidden_state"]
     for port in others:

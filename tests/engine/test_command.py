@@ -9,10 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import onnx
+import onnx.numpy_helper
 import pytest
 from card_examples import output_of
 from safetensors.numpy import load_file, save_file
@@ -76,6 +79,21 @@ def test_the_target_loads_on_its_own_with_the_sources_tokenizer(written: tuple[P
     config = json.loads((target / "config.json").read_bytes())
     assert config.pop("transformers.js_config") == {"dtype": "fp32"}, "there is no quantised file that it would ask for"
     assert config == json.loads((TINY / "config.json").read_bytes())
+
+
+def test_tied_weights_are_stored_once(written: tuple[Path, ModelReport], index: Index) -> None:
+    target, _ = written
+    weights, allowed = index.source.weight_bytes, 1.03 * index.source.weight_bytes
+    graph = onnx.load(target / "onnx" / "model.onnx").graph
+    with zipfile.ZipFile(target / "pt2" / "model.pt2") as archive:
+        entries = [entry for entry in archive.infolist() if "/data/weights/weight_" in entry.filename]
+
+    assert weights <= sum(onnx.numpy_helper.to_array(tensor).nbytes for tensor in graph.initializer) < allowed
+    assert weights <= (target / "openvino" / "openvino_model.bin").stat().st_size < allowed
+    assert weights <= sum(entry.file_size for entry in entries) < allowed
+    ratios = {job.backend: job.size_ratio for job in index.jobs}
+    assert all(ratio is not None and ratio > 1 for ratio in ratios.values())
+    assert ratios["onnx"] == round((target / "onnx" / "model.onnx").stat().st_size / weights, 4)
 
 
 def test_every_job_names_the_clients_that_load_it(index: Index) -> None:

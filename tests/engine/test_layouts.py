@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,8 @@ from pipeline import Subject
 
 from hub_exporter.backends.dynamo import empty_cache
 from hub_exporter.catalogue import CACHE_AXES
-from hub_exporter.records import ExportOutcome
+from hub_exporter.records import ExportOutcome, Index, JobResult
+from hub_exporter.snippets import render_snippet
 
 pytestmark = pytest.mark.engine
 
@@ -114,6 +118,56 @@ def test_separate_prefill_and_decode_graphs_agree_and_have_options_of_their_own(
     assert sum(path.stat().st_size for path in files.glob("*.onnx")) < (files / "model.onnx_data").stat().st_size
     assert (files / "model.onnx_data").stat().st_size <= subject.model.weight_bytes * 1.03, "one copy of the weights"
     assert (found.passed, found.level) == (True, "parity"), found.reason
+
+
+@pytest.mark.parametrize("backend", ["onnx", "dynamo"])
+def test_a_static_cache_is_written_in_place_and_agrees(backend: str, subject_named: Callable[[str], Subject]) -> None:
+    subject = subject_named("llama")
+    outcome, files = subject.export(backend, generation={"cache": "static", "max_cache_len": None})
+
+    found = subject.verify(backend, outcome, files)
+
+    assert (outcome.layout, outcome.cache_length) == ("static-cache", 128)
+    assert (found.passed, found.level) == (True, "parity"), found.reason
+    assert any(decode.prompts == 3 and decode.tokens == 96 for decode in found.decodes), "a left-padded batch"
+    example = subject.folder / f"{backend}-example"
+    assert len(run_example(subject, backend, outcome, files, example).splitlines()) == 2
+
+
+def run_example(subject: Subject, backend: str, outcome: ExportOutcome, files: Path, folder: Path) -> str:
+    """What the card's example prints, in a folder like the published one."""
+    place = {"onnx": "onnx", "dynamo": "pt2"}[backend]
+    shutil.copytree(files, folder / place)
+    for name in subject.model.side_files:
+        shutil.copyfile(Path(subject.model.folder) / name, folder / name)
+    result = JobResult(job="a", backend=backend, variant="fp32", status="passed", folder=place, export=outcome)
+    snippet = render_snippet(Index(tool="", source=subject.model, capture=None, jobs=(result,)), result)
+    assert snippet
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", snippet], capture_output=True, text=True, check=False, cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_shared_buffer_that_is_not_written_is_noticed(subject_named: Callable[[str], Subject]) -> None:
+    from hub_exporter.backends.onnx import InPlaceRunner
+
+    subject = subject_named("llama")
+    outcome, files = subject.export("onnx", generation={"cache": "static", "max_cache_len": None})
+    runner = InPlaceRunner(files, outcome)
+    ids, mask = (value.numpy() for value in prompt(subject))
+    places = np.arange(ids.shape[1])[None]
+    runner.start(1)
+    first = runner.step(ids, mask, places)
+    again = runner.step(ids[:, -1:], np.pad(mask, ((0, 0), (0, 1)), constant_values=1), places[:, -1:] + 1)
+
+    runner.start(1)  # the same step behind an empty cache
+    runner._counters = dict.fromkeys(runner._counters, ids.shape[1])
+    forgotten = runner.step(ids[:, -1:], np.pad(mask, ((0, 0), (0, 1)), constant_values=1), places[:, -1:] + 1)
+
+    np.testing.assert_allclose(first[:, -1], subject.arrays["prompt 1/logits"][0], atol=1e-4)
+    assert np.abs(again - forgotten).max() > 0.1
 
 
 def test_options_reach_the_engine(subject_named: Callable[[str], Subject]) -> None:
