@@ -1,8 +1,8 @@
-"""Renew `pins/`: `make pins`.
+"""Renew `pins/`, and the locks of the clients' environments in the tests: `make pins`.
 
 Direct packages move to the newest release that is past the cool-down, but for those that the engine names (what it was
-tested with decides about them) and those that a comment `# held: ` holds: they move by hand. Then every lock is
-compiled anew and the diff is printed.
+tested with decides about them) and those that a comment `# held: ` holds: they move by hand, and so do the clients.
+Then every lock is compiled anew and the diff is printed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from pathlib import Path
 from hub_exporter import installer, pins
 from hub_exporter.catalogue import BACKENDS
 
-PINS = Path(__file__).parents[1] / "pins"
+ROOT = Path(__file__).parents[1]
+PINS = ROOT / "pins"
+CLIENTS = ROOT / "tests" / "clients" / "environments"
 
 COOL_DOWN = 7
 """Days that a release must be old: most bad ones are found and withdrawn within them."""
@@ -40,6 +42,9 @@ def main() -> None:
             lock.write_text(installer.compile_lock(source, until, hashes=False), "utf-8")
         elif lock.exists():  # what the Actions start from; the others are included by these, or have no lock
             lock.write_text(installer.compile_lock(source, until, hashes=True), "utf-8")
+    os.environ["UV_EXCLUDE"] = str(CLIENTS / "excluded.txt")
+    for source in sorted(CLIENTS.glob("*.in")):
+        source.with_suffix(".txt").write_text(installer.compile_lock(source, until, hashes=False), "utf-8")
     sys.stdout.writelines(diff(before, contents()))
 
 
@@ -61,16 +66,16 @@ def moved(line: str, newest: Mapping[str, str]) -> str:
 
 
 def contents() -> dict[str, list[str]]:
-    """The lines of every file of pins."""
-    files = sorted([*PINS.glob("*.in"), *PINS.glob("*.txt")])
-    return {file.name: file.read_text("utf-8").splitlines(keepends=True) for file in files}
+    """The lines of every file, by its path."""
+    files = sorted(file for folder in (PINS, CLIENTS) for kind in ("*.in", "*.txt") for file in folder.glob(kind))
+    return {file.relative_to(ROOT).as_posix(): file.read_text("utf-8").splitlines(keepends=True) for file in files}
 
 
 def diff(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> Iterator[str]:
     """What changed, as `diff -u` shows it, digests left out."""
     for name, lines in after.items():
         old, new = ([line for line in text if "--hash=" not in line] for text in (before.get(name, []), lines))
-        yield from difflib.unified_diff(old, new, f"a/pins/{name}", f"b/pins/{name}", n=0)
+        yield from difflib.unified_diff(old, new, f"a/{name}", f"b/{name}", n=0)
 
 
 if __name__ == "__main__":

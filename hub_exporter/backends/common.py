@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,6 +46,20 @@ def restrictions(request: Request) -> list[str]:
 def accompany(loaded: Loaded, folder: Path) -> list[str]:
     """Files beside the graphs that this runtime's clients look for: none. What cannot be made is said in words."""
     return []
+
+
+def flat_metadata(metadata: Any, inputs: list[str], outputs: list[str]) -> Any:
+    """The engine's manifest of a graph whose ports are no longer the traced ones: flat names in, a flat dict out."""
+    from torch.utils import _pytree as pytree  # with torch, which a runner of the files does not need
+
+    return dataclasses.replace(
+        metadata,
+        kwargs={name: {"container": "Tensor"} for name in inputs},
+        in_spec=pytree.treespec_dumps(pytree.tree_structure(((), dict.fromkeys(inputs, 0)))),
+        out_spec=pytree.treespec_dumps(pytree.tree_structure(dict.fromkeys(outputs, 0))),
+        in_constants={},
+        out_constants=[],
+    )
 
 
 RECURRENT = ["one token at a time, prompts too", "no padding: rows of one length in a batch"]

@@ -43,7 +43,7 @@ def write(exported: Any, folder: Path, layout: str) -> list[Component]:
         renamed = rename_cache_ports(program)
         name_axes(program)
         forget_trace(program)
-        metadata = flat_metadata(part.metadata, program) if renamed else part.metadata
+        metadata = common.flat_metadata(part.metadata, *_names(program)) if renamed else part.metadata
         programs[file], entries[name] = program, {"file": file, "metadata": vars(metadata)}
     _save(programs, folder)
     manifest = {"schema_version": 1, "export_format": FORMAT, "components": entries}
@@ -192,22 +192,8 @@ def _renamed(dim: Any, names: dict[str, str]) -> int | str:
     return "total_sequence_length" if parts == {"past_sequence_length", "sequence_length"} else renamed
 
 
-def flat_metadata(metadata: Any, program: Any) -> Any:
-    """The manifest's entry for a graph whose ports were renamed: flat names in, a flat dict out."""
-    import dataclasses
-
-    from torch.utils import _pytree as pytree
-
-    inputs = [value.name for value in program.graph.inputs]
-    outputs = [value.name for value in program.graph.outputs]
-    return dataclasses.replace(
-        metadata,
-        kwargs={name: {"container": "Tensor"} for name in inputs},
-        in_spec=pytree.treespec_dumps(pytree.tree_structure(((), dict.fromkeys(inputs, 0)))),
-        out_spec=pytree.treespec_dumps(pytree.tree_structure(dict.fromkeys(outputs, 0))),
-        in_constants={},
-        out_constants=[],
-    )
+def _names(program: Any) -> tuple[list[str], list[str]]:
+    return [value.name for value in program.graph.inputs], [value.name for value in program.graph.outputs]
 
 
 def _ports(values: Any) -> tuple[Port, ...]:

@@ -24,6 +24,8 @@ EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 def write(exported: Any, folder: Path, layout: str) -> list[Component]:
     """The engine's own files and manifest; its names are the ones that clients look for."""
     left_out = {name: leave_out(part) for name, part in exported.components.items()}
+    for part in exported.components.values():
+        _describe_stateful(part)
     exported.save_pretrained(folder)
     return [
         Component(
@@ -51,6 +53,15 @@ def leave_out(part: Any) -> tuple[str, ...]:
     constants = {index: None for index, name in enumerate(names) if name != "last_hidden_state"}
     part.metadata.out_constants = [*part.metadata.out_constants, *map(list, constants.items())]
     return tuple(name for name in names if name != "last_hidden_state")
+
+
+def _describe_stateful(part: Any) -> None:
+    """The manifest of a graph with its cache inside names the ports that are left: the engine's own still promises a
+    cache, and its loader ends in `StopIteration` over it."""
+    if part.program.get_variables():
+        inputs = [port.get_any_name() for port in part.program.inputs]
+        outputs = [port.get_any_name() for port in part.program.outputs]
+        part.metadata = common.flat_metadata(part.metadata, [name for name in inputs if name != "beam_idx"], outputs)
 
 
 def accompany(loaded: Loaded, folder: Path) -> list[str]:

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import uvicorn
+from starlette.middleware.cors import CORSMiddleware
 
 from hub_server import commits, discussions, downloads, identity, lfs, repos, xet  # noqa: F401 - they register routes
 from hub_server.faults import Outside
@@ -24,7 +25,10 @@ def main() -> None:
     data = chosen.data or Path(tempfile.mkdtemp(prefix="hub-"))
     listener = socket.create_server(("127.0.0.1", chosen.port))
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)  # noqa: T201 - whoever started it reads this
-    app = Outside(Application(Store(data)))
+    # Pages of any origin may read, as they may from the real one; what they may see of the headers is its list too.
+    seen = ["ETag", "X-Repo-Commit", "X-Linked-Etag", "X-Linked-Size", "X-Error-Code", "X-Error-Message"]
+    hub = CORSMiddleware(Application(Store(data)), ["*"], allow_headers=["*"], expose_headers=seen)
+    app = Outside(hub)
     server = uvicorn.Server(uvicorn.Config(app, log_level=os.environ.get("HUB_LOG", "error"), lifespan="off"))
     server.run(sockets=[listener])
 
