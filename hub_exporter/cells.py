@@ -143,9 +143,13 @@ def _anywhere(job: Job) -> Job:
 def _check_files(place: Path, job: Job, result: JobResult) -> None:
     """Every file is in the backend's folder and is the one that was verified; every side file is the model's."""
     backend = BACKENDS[job.backend].folder
-    verified = result.verification is not None and result.verification.passed and result.export is not None
-    if not verified or not result.artifacts or result.folder != backend:
+    verified = result.verification is not None and result.verification.passed
+    if result.export is None or not verified or not result.artifacts or result.folder != backend:
         raise ValueError("its result says that it passed, and does not show it")
+    paths = {artifact.path for artifact in result.artifacts}
+    for component in result.export.components:
+        if f"{backend}/{component.file}" not in paths:
+            raise ValueError(f"its result lists a graph `{component.file}`, and no such file")
     for artifact in result.artifacts:
         if not artifact.path.startswith(f"{backend}/"):
             raise ValueError(f"its result lists `{artifact.path}`, which is not in `{backend}/`")

@@ -225,8 +225,12 @@ def publish(
     def run() -> ExitCode:
         planned = fanout.read_plan(plan_file)
         wishes = session.wishes(planned, require, create_pr, dry_run)
+        refused = session.refused(planned)
+        for outcome in refused:
+            if outcome.error:
+                report.error(outcome.error, outcome.report.source)
         made = [fanout.publish_model(report, work, folder, wishes) for work in session.works(planned)]
-        return _told(report, [*session.refused(planned), *made], as_json)
+        return _told(report, [*refused, *made], as_json)
 
     _end(report, run)
 

@@ -12,14 +12,16 @@ from hub_exporter import cells
 from hub_exporter.catalogue import BACKENDS
 from hub_exporter.checks import check_name
 from hub_exporter.errors import ExitCode, HubExporterError, SourceError, UsageError
-from hub_exporter.folder import explained, open_work
+from hub_exporter.folder import check_writable, explained, open_work
 from hub_exporter.machine import this_machine
 from hub_exporter.pins import digest
+from hub_exporter.preflight import written
 from hub_exporter.records import Job, JobResult, ModelRequest, ModelSettings, Plan, from_json, to_json
 from hub_exporter.report import Report
 from hub_exporter.resolve import resolve
 from hub_exporter.session import Outcome, Work, exit_code_of, folders, outcome_of, run_jobs
 from hub_exporter.targets import Wishes, target_of
+from hub_exporter.weights import missing_weights
 
 # ── The plan as a file ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -67,6 +69,7 @@ def run_job(report: Report, plan: Plan, name: str, root: Path, isolate: bool = F
         try:
             job = _here(job, isolate)
             report.begin(job.model, (job,), str(place))
+            check_writable(place, written([job]) + missing_weights(job.model))
             run = run_jobs(report, (job,), work, True, isolate)
             capture, (result,) = run.capture, run.results
         except HubExporterError as error:

@@ -140,10 +140,12 @@ def test_a_model_that_cannot_be_planned_stops_no_other_and_is_told_by_the_publis
     capsys.readouterr()
 
     assert publish("--json") == ExitCode.SOURCE
-    assert [(report.source, report.error) for report in reports(capsys)] == [
+    out, err = capsys.readouterr()
+    assert [(report.source, report.error) for report in msgspec.json.decode(out, type=list[ModelReport])] == [
         ("./missing", "There is no folder `missing`"),
         ("./model", None),
     ]
+    assert "error: ./missing: There is no folder `missing`\nhint: Check the name\n" in err
 
 
 def test_a_plan_of_nothing_but_what_cannot_be_planned_fails(told):
@@ -444,6 +446,26 @@ def test_a_path_that_leads_elsewhere_is_refused(told, capsys, path):
 
     tampered(ONNX, change)
     assert reason(capsys)
+
+
+def test_a_graph_that_is_no_file_of_it_is_refused(told, capsys):
+    all_run()
+
+    def change(value):
+        value["result"]["export"]["components"][0]["file"] = "../../victim"
+
+    tampered(ONNX, change)
+    assert reason(capsys) == "its result lists a graph `../../victim`, and no such file"
+
+
+def test_a_disk_that_is_too_small_is_found_before_the_work(told, monkeypatch):
+    plan("./model")
+    told["onnx"] = AssertionError("it ran")
+    monkeypatch.setattr(fanout, "written", lambda jobs: 10**18)
+
+    assert run(ONNX) == ExitCode.TARGET
+    result = from_json((Path("cells") / ONNX / "result.json").read_bytes(), CellResult).result
+    assert result.reason.startswith("No space left for `")
 
 
 def test_a_link_out_of_the_folder_is_refused(told, capsys, tmp_path):
