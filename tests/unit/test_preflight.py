@@ -78,11 +78,11 @@ def test_of_a_label_that_nobody_knows_nothing_is_expected() -> None:
 
 
 def test_what_the_recipe_says_goes_before_what_is_known() -> None:
-    """A private repository's `ubuntu-latest` has half the memory."""
+    """A private repository's `ubuntu-latest` has less memory."""
     plan = plan_of(1_000_000_000, ("dynamo",))
 
     assert skips(plan, "ubuntu-latest") == {}
-    assert "`ubuntu-latest` has 8" in skips(plan, Runner(label="ubuntu-latest", memory=8))["m.dynamo.fp32"]
+    assert "`ubuntu-latest` has 5" in skips(plan, Runner(label="ubuntu-latest", memory=5))["m.dynamo.fp32"]
 
 
 def test_a_time_limit_that_cannot_be_kept_is_told_with_one_that_can() -> None:
