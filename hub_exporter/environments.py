@@ -150,7 +150,9 @@ def released_engine(version: str) -> Path:
 def toolchain(backend: str, environment: Environment) -> Toolchain:
     """What was locked, what the engine was tested with, and what is installed for a backend."""
     installed = environment.versions()
-    named = {} if not environment.engine().is_dir() else pins.tested(environment.engine())
+    named = {}
+    with contextlib.suppress(HubExporterError):  # an engine that says it differently can still export
+        named = pins.tested(environment.engine())
     tested = pins.expected(named.get(backend, ()))
     lock = pins.locked(backend)
     shown = [name for name in {**pins.direct(backend), **tested} if name in lock or name in installed]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import pytest
@@ -253,3 +255,41 @@ def test_a_difference_that_lacks_its_reason_is_refused(own_pins: Path) -> None:
     with pytest.raises(msgspec.ValidationError, match="locked"):
         pins.differences()
     assert Difference.__struct_fields__[-1] == "reason"
+
+
+# ── make pins ──
+
+
+def renewal() -> ModuleType:
+    """The script behind `make pins`."""
+    spec = importlib.util.spec_from_file_location("renewal", Path(__file__).parents[2] / ".ci/pins.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("msgspec==0.22.0", "msgspec==0.23.0"),
+        ("onnx_ir==1.1.0", "onnx_ir==1.2.0"),
+        ("torch==2.13.0", "torch==2.13.0"),
+        ("msgspec==0.22.0  # held: of the same version as x", "msgspec==0.22.0  # held: of the same version as x"),
+        ("-r stage.in", "-r stage.in"),
+        ("# msgspec", "# msgspec"),
+        ("", ""),
+    ],
+)
+def test_a_direct_package_moves_unless_it_is_held(line: str, expected: str) -> None:
+    assert renewal().moved(line, {"msgspec": "0.23.0", "onnx-ir": "1.2.0"}) == expected
+
+
+def test_the_diff_names_what_changed_and_leaves_digests_out() -> None:
+    before = {"uv.txt": ["uv==1 \\\n", "    --hash=sha256:a\n"]}
+    after = {"uv.txt": ["uv==2 \\\n", "    --hash=sha256:b\n"], "new.txt": ["x==1\n"]}
+
+    lines = [line.rstrip("\n") for line in renewal().diff(before, after) if line[:2] not in ("--", "++", "@@")]
+
+    assert lines == ["-uv==1 \\", "+uv==2 \\", "+x==1"]
