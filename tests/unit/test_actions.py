@@ -133,6 +133,18 @@ def test_the_secrets_and_outputs_of_the_readme() -> None:
     assert table("| output | |\n") == described(load("action.yml")["outputs"]) == described(CALLABLE["outputs"])
 
 
+def test_the_examples_of_the_readme_give_inputs_that_there_are() -> None:
+    jobs = [yaml.safe_load(text)["jobs"]["export"] for text in re.findall(r"```yaml\n(jobs:.*?)```", README, re.DOTALL)]
+    (step,) = jobs[0]["steps"]
+
+    assert step["uses"] == "org/hub-exporter@v1"
+    assert set(step["with"]) <= set(load("action.yml")["inputs"])
+    assert jobs[1]["uses"] == "org/hub-exporter/.github/workflows/export.yml@v1"
+    assert set(jobs[1]["with"]) <= set(CALLABLE["inputs"])
+    for job in jobs:
+        assert job["permissions"]["id-token"] == "write"
+
+
 def test_the_python_of_the_actions_is_that_of_the_plan() -> None:
     assert f'--python "${{HUB_EXPORTER_PYTHON:-{PYTHON}}}"' in (ROOT / "bin/on-runner").read_text("utf-8")
 

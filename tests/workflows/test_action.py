@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 import yaml
@@ -106,3 +108,15 @@ def test_wrong_inputs_are_errors_that_say_what_is_right(consumer: Callable[..., 
         errors = [line["arg"] for line in run.lines if line.get("command") == "error" and line["jobID"] == name]
         assert any(said in error for error in errors), f"{name}: {errors}"
     assert not list(repository.folder.parent.rglob("hacked"))
+
+
+def test_our_own_ci_exports_with_the_action_itself(consumer: Callable[..., Consumer], published: Path) -> None:
+    repository = consumer({"README.md": "Ours"})
+    shutil.copytree(published, repository.folder, dirs_exist_ok=True)
+    cell = ("--matrix", "backend:onnx", "--matrix", "runner:ubuntu-latest")
+
+    run = repository.act("push", "-W", ".github/workflows/ci.yml", "-j", "backends", *cell)
+
+    assert run.status == 0, run.log
+    assert run.jobs == {"Export to onnx": "success"}
+    assert "| `tiny-chat.onnx.fp32` | passed |" in run.summary

@@ -19,7 +19,10 @@ models:
     dataset: {{path: builtin}}
 """
 
-ONNX, OPENVINO, DYNAMO = (f"tiny-chat.{backend}.fp32" for backend in ("onnx", "openvino", "dynamo"))
+ONNX, OPENVINO, DYNAMO, MLX = (
+    f"tiny-chat.{backend}.fp32" for backend in ("onnx", "openvino", "dynamo", "executorch-mlx")
+)
+CUDA = "tiny-chat.executorch-cuda.bf16"
 CREATE = "from huggingface_hub import HfApi; HfApi().create_repo(args[0])"
 JOBS = {"Plan", f"Export {ONNX}", f"Export {OPENVINO}", f"Export {DYNAMO}", "Publish"}
 CALLER = (ROOT / "workflows/organisation.yml").read_text("utf-8")
