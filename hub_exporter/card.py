@@ -15,6 +15,7 @@ from hub_exporter import frontmatter, wording
 from hub_exporter.records import Index, ResolvedModel
 from hub_exporter.section import BEGIN, END, HUB, agreement, lead, render_section
 from hub_exporter.snippets import environment
+from hub_exporter.tasks import TASKS
 
 TAGS = {"onnx": "onnx", "openvino": "openvino", "executorch": "executorch", "dynamo": "torch.export"}
 """First part of a backend's name -> tag on the Hub."""
@@ -152,7 +153,8 @@ def _pipeline_tag(model: ResolvedModel) -> str:
         return "sentence-similarity"
     if model.task == "text2text-generation":
         return next((tag for tag in ("translation", "summarization") if tag in model.tags), "text-generation")
-    return model.task
+    task = TASKS.get(model.task)  # an index may be of a newer hub-exporter
+    return (task and task.tag) or model.task
 
 
 def _tags(index: Index) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Literal
 from hub_exporter.records import Component, Port
 
 Machine = Literal["linux-cpu", "linux-cuda", "macos-arm64"]
-Layout = Literal["encoder", "decoder", "seq2seq"]
+Layout = Literal["encoder", "decoder", "seq2seq", "multimodal"]
 
 RUNNERS: dict[str, str] = {"linux-cpu": "ubuntu-latest", "linux-cuda": "linux-cuda", "macos-arm64": "macos-15"}
 """Kind of machine -> label of the runner that stands for it; the recipe's `runners` replaces labels."""
@@ -80,7 +80,7 @@ class Backend:
     """Machine that it needs; `linux-cpu` stands for any machine."""
     variants: tuple[str, ...] = ()
     """Those that it makes today."""
-    layouts: tuple[Layout, ...] = ("encoder", "decoder", "seq2seq")
+    layouts: tuple[Layout, ...] = ("encoder", "decoder", "seq2seq", "multimodal")
     """Kinds of model that it takes."""
     options: frozenset[str] = frozenset()
     """Fields of `EngineOptions` beyond the common ones."""
@@ -162,6 +162,8 @@ def axes_of(name: str, rank: int, beside: Iterable[str] = (), has_cache: bool = 
         return ("batch_size", "total_sequence_length")
     if rank == 2 and name in ("decoder_input_ids", "decoder_attention_mask"):
         return ("batch_size", "decoder_sequence_length")
+    if name == "encoder_attention_mask":
+        return ("batch_size", "encoder_sequence_length")
     if rank == 2 and name in _TEXT_INPUTS:
         return ("text_batch_size" if "pixel_values" in beside else "batch_size", "sequence_length")
     axes = _INPUT_AXES.get((name, rank), ())
@@ -174,6 +176,7 @@ _INPUT_AXES = {
     ("pixel_mask", 3): ("batch_size", "height", "width"),
     ("input_values", 2): ("batch_size", "sequence_length"),
     ("input_values", 3): ("batch_size", "sequence_length", "feature_size"),
+    ("inputs_embeds", 3): ("batch_size", "sequence_length", "hidden_size"),
     ("input_features", 3): ("batch_size", "sequence_length", "feature_size"),
     ("past_values", 3): ("batch_size", "sequence_length", "num_channels"),
 }

@@ -77,7 +77,12 @@ def export(job: Job, spec: CaptureSpec, rows: Path, folder: Path, say: Callable[
         components=tuple(written),
         layout=layout,
         cache_length=max_length(request) if layout == "static-cache" else None,
-        restrictions=(*fixed_words(captured), *stated, *backend.restrictions(request), *_least(written, task.inputs)),
+        restrictions=(
+            *fixed_words(captured),
+            *stated,
+            *backend.restrictions(request, written),
+            *_least(written, task.inputs),
+        ),
         fixed=fixed,
         notes=(*loaded.notes, *missing),
         versions=installed(),

@@ -6,6 +6,7 @@ file. Axis names are shared between inputs, so that a reader of the graph sees o
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,10 +18,12 @@ from torch.utils import _pytree as pytree
 from transformers.exporters.exporter_dynamo import get_auto_dynamic_shapes, register_cache_pytrees_for_model
 from transformers.exporters.utils import decompose_for_generation
 
+from hub_exporter import encoder_decoder, multimodal
+from hub_exporter.capture import positions
 from hub_exporter.catalogue import axes_of
 from hub_exporter.loading import Loaded, generation_config
 from hub_exporter.records import AxisBounds, EngineOptions
-from hub_exporter.reference import forward_inputs
+from hub_exporter.reference import decoder_ids, forward_inputs
 
 DEFAULT_MAX_LENGTH = 2048
 """Tokens that a bounded graph or a static cache takes, where the model's context is not smaller."""
@@ -62,16 +65,72 @@ class Request:
 
 def standard(request: Request) -> tuple[str, dict[str, Graph]]:
     """(layout, graphs) for runtimes that take any batch: ONNX Runtime, OpenVINO, torch."""
-    if request.layout == "decoder":
-        return _recurrent(request) if is_recurrent(request) else _decoder(request)
-    return request.layout, {"model": without_cache(request, request.captured)}
+    if request.layout == "encoder":
+        return "encoder", {"model": without_cache(request, request.captured)}
+    if request.options.generation.cache == "none":
+        return "uncached", {"model": without_cache(request, request.captured)}
+    if request.layout == "seq2seq":
+        return "encoder-decoder", encoder_and_decoder(request, request.captured)
+    if request.layout == "multimodal":
+        return "multimodal", pictures_and_decoder(request, request.captured)
+    return _recurrent(request) if is_recurrent(request) else _decoder(request)
 
 
-def without_cache(request: Request, captured: dict[str, np.ndarray]) -> Graph:
+def without_cache(request: Request, captured: dict[str, np.ndarray], capped: bool = False) -> Graph:
     """The whole forward as one graph that neither takes nor gives a cache."""
     inputs = tensors(forward_inputs(request.loaded.model, request.layout, captured))
     flags = {"use_cache": False} if "input_ids" in inputs else {}
-    return Graph(request.loaded.model, {**inputs, **flags}, shapes_for(request, inputs))
+    return Graph(request.loaded.model, {**inputs, **flags}, shapes_for(request, inputs, capped))
+
+
+def encoder_and_decoder(request: Request, captured: dict[str, np.ndarray], capped: bool = False) -> dict[str, Graph]:
+    """The closed set of an encoder-decoder. The decoder is captured with three tokens behind it and four before it:
+    sizes that neither the batch nor the source has, whose longest row is of an odd length."""
+    model, start = request.loaded.model, generation_config(request.loaded.model).decoder_start_token_id
+    source = tensors(captured)
+    text = torch.from_numpy(np.resize(decoder_ids(model, captured)[:, :3], (len(next(iter(captured.values()))), 7)))
+    with torch.no_grad():
+        cache = model(**source, decoder_input_ids=text[:, :3], use_cache=True).past_key_values
+    past = {
+        **encoder_decoder.flat(cache.self_attention_cache, "decoder"),
+        **encoder_decoder.flat(cache.cross_attention_cache, "encoder"),
+    }
+    behind: dict[str, Any] = {"input_ids": text[:, 3:].contiguous(), "past_key_values": past}
+    if "attention_mask" in source:
+        behind["encoder_attention_mask"] = source["attention_mask"]
+    text_varies = dataclasses.replace(request, free=None)  # whatever the processor fixes of the source
+    return {
+        "encoder": _graph(request, encoder_decoder.Encoder(model, start), source, capped),
+        "decode": _graph(text_varies, encoder_decoder.Decoder(model), behind, capped),
+    }
+
+
+def pictures_and_decoder(request: Request, captured: dict[str, np.ndarray], capped: bool = False) -> dict[str, Graph]:
+    """The closed set of a model that reads pictures in its text. The decoder is captured with all but the last four
+    tokens of the text behind it."""
+    model, inputs = request.loaded.model, tensors(captured)
+    pixels, ids, mask = (inputs[name] for name in ("pixel_values", "input_ids", "attention_mask"))
+    places = torch.from_numpy(positions(captured["attention_mask"]))
+    with torch.no_grad():
+        embedded = model.get_input_embeddings()(ids)
+        before = {"inputs_embeds": embedded[:, :-4], "attention_mask": mask[:, :-4], "position_ids": places[:, :-4]}
+        cache = model(**before, use_cache=True).past_key_values
+    behind = {
+        "inputs_embeds": embedded[:, -4:].contiguous(),
+        "attention_mask": mask,
+        "position_ids": places[:, -4:].contiguous(),
+        "past_key_values": multimodal.flat(cache),
+    }
+    text, pictures = (dataclasses.replace(request, free=free) for free in (None, frozenset({"batch_size"})))
+    return {
+        "image_encoder": _graph(pictures, multimodal.ImageEncoder(model), {"pixel_values": pixels}, capped),
+        "embed_tokens": _graph(text, multimodal.TokenEmbedding(model), {"input_ids": ids}, capped),
+        "decode": _graph(text, multimodal.Decoder(model), behind, capped),
+    }
+
+
+def _graph(request: Request, module: torch.nn.Module, inputs: dict[str, Any], capped: bool) -> Graph:
+    return Graph(module, inputs, shapes_for(request, inputs, capped))
 
 
 def _decoder(request: Request) -> tuple[str, dict[str, Graph]]:
@@ -133,7 +192,7 @@ def shapes_for(request: Request, inputs: Mapping[str, Any], capped: bool = False
     """
     if request.options.dynamic is False:
         return None
-    has_cache = any(_is_cache(value) for value in inputs.values())
+    has_cache = any(_is_cache(value) or isinstance(value, dict) for value in inputs.values())
     return {
         name: _shape_of(request, name, value, inputs, has_cache, capped)
         for name, value in inputs.items()
@@ -147,6 +206,10 @@ def _shape_of(request: Request, name: str, value: Any, beside: Mapping[str, Any]
 
     if isinstance(value, torch.Tensor) and (axes := axes_of(name, value.dim(), beside, has_cache)):
         return {axis: dim(role) for axis, role in enumerate(axes) if is_free(request, role)}
+    if isinstance(value, dict):  # a cache of named tensors
+        source = {0: dim("batch_size"), 2: dim("encoder_sequence_length")}
+        text = {0: dim("batch_size"), 2: dim("past_sequence_length")}
+        return {key: source if ".encoder." in key else text for key in value}
     if _is_cache(value):
         children, _ = pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)
         past = {0: dim("batch_size"), 2: dim("past_sequence_length")}

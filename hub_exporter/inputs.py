@@ -235,6 +235,53 @@ def _tokens(loaded: Loaded, lines: Sequence[str], width: int | None = None) -> I
     return _arrays(tokenizer(list(lines), padding=padding, truncation=True, max_length=limit, return_tensors="np"))
 
 
+# ── Pictures in texts ──
+
+QUESTIONS = (
+    "What is this?",
+    "Describe the picture in one sentence, please.",
+    "What colours do you see in it?",
+    "Is there a person?",
+    "What would be a good title for this picture, and why do you think so?",
+    "Name one thing in it.",
+    "Where was this taken?",
+    "What is in the middle of the picture?",
+)
+"""What pictures are asked where the dataset brings no texts: of different length."""
+
+
+def _pictures_in_texts(
+    loaded: Loaded, spec: CaptureSpec, rows: Path, static: Sequence[str]
+) -> tuple[Captured, dict[str, Inputs]]:
+    """One picture in each prompt; the batch is padded on the left, as a decoder generates."""
+    pictures = [media.picture(rows, row.values["image"]) for row in _rows(spec)]
+    texts = [str(row.values.get("text") or QUESTIONS[n % len(QUESTIONS)]) for n, row in enumerate(_rows(spec))]
+    pairs = list(zip(pictures, texts, strict=True))
+    cases = {
+        "batch 1": pairs[2:3],
+        "batch 1, another": pairs[4:5],
+        "batch 3, left-padded": pairs[3:6],
+        "other pictures and texts": pairs[6:8],
+    }
+    captured = Captured(_asked(loaded, pairs[:2]), frozenset({"text_batch_size", "sequence_length"} - {*static}))
+    return captured, {name: _asked(loaded, pairs) for name, pairs in cases.items()}
+
+
+def _asked(loaded: Loaded, pairs: Sequence[tuple[Any, str]]) -> Inputs:
+    """What the processor makes of pictures and the questions about them, as turns of a chat where it knows how."""
+    processor = loaded.processor
+    texts = [_question(processor, text) for _, text in pairs]
+    return _arrays(processor(images=[picture for picture, _ in pairs], text=texts, padding=True, return_tensors="np"))
+
+
+def _question(processor: Any, text: str) -> str:
+    if getattr(processor, "chat_template", None):
+        content = [{"type": "image"}, {"type": "text", "text": text}]
+        chat = [{"role": "user", "content": content}]
+        return str(processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+    return f"{processor.image_token} {text}"
+
+
 # ── Sounds ──
 
 
@@ -312,6 +359,7 @@ def _varying(batches: Sequence[Inputs], axes: Sequence[str]) -> set[str]:
 _MAKERS = {
     "picture": _pictures,
     "picture and text": _pictures_and_texts,
+    "picture in text": _pictures_in_texts,
     "sound": _sounds,
     "series": _series,
 }

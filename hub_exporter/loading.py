@@ -16,6 +16,7 @@ from transformers import (
     AutoConfig,
     AutoFeatureExtractor,
     AutoImageProcessor,
+    AutoProcessor,
     AutoTokenizer,
     GenerationConfig,
     PreTrainedModel,
@@ -39,6 +40,8 @@ class Loaded:
     notes: tuple[str, ...]
     image_processor: Any = None
     feature_extractor: Any = None
+    processor: Any = None
+    """Of a model that reads pictures in its text: both at once."""
 
 
 def load(model: ResolvedModel, variant: str = "fp32", attention: str | None = None) -> Loaded:
@@ -67,7 +70,10 @@ def load(model: ResolvedModel, variant: str = "fp32", attention: str | None = No
 def _processors(model: ResolvedModel, inputs: Kind, notes: list[str]) -> dict[str, Any]:
     """What makes inputs of a row: the processors of the repository itself, pictures through Pillow."""
     found: dict[str, Any] = {"tokenizer": load_tokenizer(model, notes) if "text" in inputs else None}
-    if "picture" in inputs:
+    if inputs == "picture in text":
+        found["processor"] = _processor(model, AutoProcessor, "processor", backend="pil")
+        found["processor"].tokenizer.padding_side = "left"
+    elif "picture" in inputs:
         found["image_processor"] = _processor(model, AutoImageProcessor, "image processor", backend="pil")
     if "sound" in inputs:
         found["feature_extractor"] = _processor(model, AutoFeatureExtractor, "feature extractor")

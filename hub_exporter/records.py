@@ -51,8 +51,9 @@ class AxisBounds(Record, kw_only=True):
 class GenerationOptions(Record, kw_only=True):
     """Which key/value cache the exported decoder uses."""
 
-    cache: Literal["dynamic", "static"] | None = None
-    """`dynamic` grows with the text; `static` is allocated once (ExecuTorch language models always use it)."""
+    cache: Literal["dynamic", "static", "none"] | None = None
+    """`dynamic` grows with the text; `static` is allocated once (ExecuTorch language models use it by default); `none`
+    gives one graph that reads the whole text again at every step."""
     max_cache_len: int | None = None
     """Tokens that a static cache holds; default: the smaller of the model's context and 2,048."""
 
@@ -395,7 +396,8 @@ class ExportOutcome(Record, kw_only=True):
     `encoder`: one forward. `decoder`: one graph that takes and gives a cache. `prefill-decode`: two such graphs.
     `static-cache`: one graph that writes into a cache of fixed size, which the caller holds.
     `static-decoder`: one graph with its cache inside. `recurrent`: one token at a time, with a state.
-    `seq2seq`: one forward over the source and the text so far.
+    `encoder-decoder`: one graph over the source, one that takes and gives a cache. `uncached`: one forward over all of
+    the text so far.
     """
     cache_length: int | None = None
     """Tokens, text and answer together, that a `static-cache` was made for; its caller may allocate more or fewer."""
@@ -605,13 +607,14 @@ class ReferenceCase(Record, kw_only=True):
 
 
 class ReferenceDecode(Record, kw_only=True):
-    """One greedy `generate`. Its arrays in the npz: `<name>/ids` and `<name>/mask` (batch, length) int64, the prompts;
+    """One greedy `generate`. Its arrays in the npz: `<name>/in/<input>` (batch, ...), the prompts or what is read;
     `<name>/tokens` (batch, steps) int64; `<name>/logits` (steps, batch, vocabulary) float32, of every step."""
 
     name: str
     batch: int
     chunks: tuple[int, ...]
     """How the prompt is fed: `(length,)` at once, `(5, length - 5)` as a prefill and a continuation."""
+    inputs: tuple[str, ...] = ("input_ids", "attention_mask")
 
 
 class Reference(Record, kw_only=True):

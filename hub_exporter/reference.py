@@ -6,6 +6,7 @@ class with what was exported.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -56,7 +57,8 @@ def make(
     ]
     decodes: list[ReferenceDecode] = []
     if task.layout != "encoder":
-        decodes = _decodes(loaded, task.layout, capture.prompts(loaded.tokenizer, spec, limit), steps, arrays)
+        loops = _prompts(loaded, task.layout, spec, limit) if task.inputs == "text" else _items(held_out)
+        decodes = _decodes(loaded, task.layout, loops, steps, arrays)
     reference = Reference(
         layout=task.layout,
         metric=task.metric,
@@ -82,16 +84,18 @@ def forward_inputs(model: Any, layout: str, inputs: capture.Inputs) -> capture.I
     """`inputs` as the model's forward takes them: positions and decoder ids added, what it does not take left out."""
     accepted = inspect.signature(model.forward).parameters
     full = dict(inputs)
-    if layout == "decoder":
+    if layout in ("decoder", "multimodal"):
         full["position_ids"] = capture.positions(inputs["attention_mask"])
     if layout == "seq2seq":
-        full["decoder_input_ids"] = _decoder_ids(model, inputs)
+        full["decoder_input_ids"] = decoder_ids(model, inputs)
     return {name: value for name, value in full.items() if name in accepted}
 
 
-def _decoder_ids(model: Any, inputs: capture.Inputs) -> np.ndarray:
-    """The start token and some of the source: as many as make an odd length that is not the source's own."""
-    ids = inputs["input_ids"]
+def decoder_ids(model: Any, inputs: capture.Inputs) -> np.ndarray:
+    """The start token and some of the source: as many as make an odd length that is not the source's own. Where the
+    source is no text, the first tokens of the vocabulary."""
+    rows = len(next(iter(inputs.values())))
+    ids = inputs.get("input_ids", np.arange(rows * 9, dtype=np.int64).reshape(rows, 9))
     start = generation_config(model).decoder_start_token_id
     length = max(3, ids.shape[1] // 2 | 1)
     length += 2 if length == ids.shape[1] else 0
@@ -108,7 +112,7 @@ def _case(
     if not isinstance(answer, dict):
         raise SourceError(f"{type(loaded.model).__name__} does not answer with named outputs", hint="Set `return_dict`")
     outputs = {key: value for key, value in answer.items() if isinstance(value, torch.Tensor)}
-    if layout == "decoder":
+    if layout != "encoder":
         outputs = {"logits": outputs["logits"]}
     arrays |= {f"{name}/in/{key}": value for key, value in {**inputs, **model_inputs}.items()}
     arrays |= {f"{name}/out/{key}": value.float().numpy() for key, value in outputs.items()}
@@ -117,20 +121,32 @@ def _case(
     )
 
 
-def _decodes(
-    loaded: Loaded, layout: str, prompts: list[capture.Inputs], steps: int, arrays: dict[str, np.ndarray]
-) -> list[ReferenceDecode]:
-    """Every prompt alone, one of them again in two pieces, and all of them in one left-padded batch."""
+def _prompts(loaded: Loaded, layout: str, spec: CaptureSpec, limit: int) -> dict[str, capture.Inputs]:
+    """Every prompt alone, and all of them in one padded batch."""
+    prompts = capture.prompts(loaded.tokenizer, spec, limit)
     loops = {f"prompt {number}": prompt for number, prompt in enumerate(prompts, 1)}
     side: capture.Side = "left" if layout == "decoder" else "right"
-    loops[f"{len(prompts)} prompts, {side}-padded batch"] = capture.stack(loaded.tokenizer, prompts, side)
+    return loops | {f"{len(prompts)} prompts, {side}-padded batch": capture.stack(loaded.tokenizer, prompts, side)}
+
+
+def _items(held_out: dict[str, capture.Inputs]) -> dict[str, capture.Inputs]:
+    """Sounds, or texts with pictures: those that are alone, and three in one batch."""
+    return {f"decoding {name}": inputs for name, inputs in held_out.items() if name.startswith(("batch 1", "batch 3"))}
+
+
+def _decodes(
+    loaded: Loaded, layout: str, loops: dict[str, capture.Inputs], steps: int, arrays: dict[str, np.ndarray]
+) -> list[ReferenceDecode]:
+    """All loops, and the last single prompt of a decoder again in two pieces."""
     decodes = []
     for name, prompt in loops.items():
         _generate(loaded, name, prompt, steps, arrays)
-        batch, length = prompt["input_ids"].shape
-        decodes.append(ReferenceDecode(name=name, batch=batch, chunks=(length,)))
-    if layout == "decoder":
-        name, last = f"prompt {len(prompts)}", prompts[-1]["input_ids"].shape[1]
+        first = next(iter(prompt.values()))
+        length = prompt["input_ids"].shape[1] if "input_ids" in prompt else 1
+        decodes.append(ReferenceDecode(name=name, batch=len(first), chunks=(length,), inputs=tuple(prompt)))
+    if layout in ("decoder", "multimodal"):
+        name = [decode.name for decode in decodes if decode.batch == 1][-1]
+        last = loops[name]["input_ids"].shape[1]
         first = last // 2
         again = f"{name}, in two pieces"
         arrays |= {again + key[len(name) :]: value for key, value in list(arrays.items()) if key.startswith(f"{name}/")}
@@ -146,9 +162,11 @@ def _generate(loaded: Loaded, name: str, prompt: capture.Inputs, steps: int, arr
         return_dict_in_generate=True,
         output_logits=True,
     )
-    ids, mask = (torch.from_numpy(prompt[key]) for key in ("input_ids", "attention_mask"))
+    loaded.model.generation_config = config  # `generate` takes from it what it is not told, such as a forced last token
+    # The plain loop: Whisper has one of its own, which cuts long sounds and forces tokens.
+    generate = functools.partial(transformers.GenerationMixin.generate, loaded.model)
     with torch.no_grad():
-        answer = loaded.model.generate(input_ids=ids, attention_mask=mask, generation_config=config)
-    arrays[f"{name}/ids"], arrays[f"{name}/mask"] = prompt["input_ids"], prompt["attention_mask"]
+        answer = generate(**{key: torch.from_numpy(value) for key, value in prompt.items()}, generation_config=config)
+    arrays |= {f"{name}/in/{key}": value for key, value in prompt.items()}
     arrays[f"{name}/tokens"] = answer.sequences[:, -steps:].numpy()
     arrays[f"{name}/logits"] = torch.stack(answer.logits).float().numpy()

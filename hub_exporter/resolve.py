@@ -155,12 +155,15 @@ def _task(
 ) -> tuple[Task, str]:
     """The task and what says so: the user, else the repository as a whole, else the class it was saved from."""
     source, asked = request.settings.source, request.settings.task
+    implied = task_of(architecture, bool(config.get("is_encoder_decoder")), reads_pictures(config))
     if asked is not None:
+        if implied is not None and TASKS[implied].tag == asked:  # the Hub's name for what the class does in its own way
+            asked = implied
         return TASKS[asked], next((setting.origin for setting in request.origins if setting.key == "task"), "recipe")
     kind = read_json(folder, "config_sentence_transformers.json", source).get("model_type", "SentenceTransformer")
     if modules[:1] == ("Transformer",) and "Pooling" in modules and kind == "SentenceTransformer":
         return TASKS["sentence-similarity"], "modules.json"
-    name = task_of(architecture, bool(config.get("is_encoder_decoder")), reads_pictures(config))
+    name = implied
     if name == "feature-extraction" and not has_vocabulary(config):
         raise SourceError(
             f"`{source}`: `{architecture}` has no `vocab_size` in its configuration, so it is not a text model",

@@ -49,10 +49,11 @@ ENCODING_FIELDS = {"input_ids": "ids", "attention_mask": "attention_mask", "toke
 STEP_VALUES = {
     "decoder": {"input_ids": "ids", "attention_mask": "mask", "position_ids": "positions", "beam_idx": "beams"},
     "static-cache": {"input_ids": "ids", "attention_mask": "seen", "position_ids": "positions"},
-    "seq2seq": {"input_ids": "ids", "attention_mask": "mask", "decoder_input_ids": "generated"},
+    "encoder-decoder": {"input_ids": "ids", "attention_mask": "mask"},
 }
 """Layout -> graph input -> the variable of the templates that feeds it at each step."""
 
+CACHE = "past_key_values."
 _CACHE_PORT = re.compile(r"past_key_values\.\d+\.(key|value)|cache_\d+")
 """Keys or values of one layer, (batch, heads, tokens, head size): as our ONNX graphs and `torch.export` name them."""
 
@@ -156,6 +157,8 @@ def _context(index: Index, result: JobResult, export: ExportOutcome) -> dict[str
         "eos_file": "generation_config.json" if "generation_config.json" in carried else "config.json",
         "folder": result.folder,
         "file": f"{result.folder}/{component.file}",
+        "files": {part.name: f"{result.folder}/{part.file}" for part in export.components},
+        "ports": {part.name: _port_lists(part) for part in export.components},
         "inputs": names,
         "outputs": [port.name for port in component.outputs],
         "arrays": _dict_literal(arrays, indented=True),
@@ -164,6 +167,13 @@ def _context(index: Index, result: JobResult, export: ExportOutcome) -> dict[str
         "step": _dict_literal({name: step_values[name] for name in names if name in step_values}),
         **_cache(component),
     }
+
+
+def _port_lists(part: Component) -> tuple[str, str, str]:
+    """Python source of the names of a graph's inputs, of its outputs, and of the entries of its cache."""
+    inputs, outputs = ([port.name for port in ports] for ports in (part.inputs, part.outputs))
+    entries = [name.removeprefix(CACHE) for name in inputs if name.startswith(CACHE)]
+    return json.dumps(inputs), json.dumps(outputs), json.dumps(entries)
 
 
 def _array(port: Port) -> str:

@@ -16,7 +16,7 @@ from hub_exporter.catalogue import Layout
 from hub_exporter.records import DatasetSpec
 
 Metric = Literal["vectors", "classes", "tokens", "pixels"]
-Kind = Literal["text", "picture", "sound", "picture and text", "series"]
+Kind = Literal["text", "picture", "sound", "picture and text", "picture in text", "series"]
 Columns = dict[str, tuple[str, ...]]
 """What a task reads -> columns of a dataset that are tried for it, in order, where the recipe maps none."""
 
@@ -26,13 +26,16 @@ class Task:
     """One row: how a model of this task is loaded, fed and judged."""
 
     name: str
-    """The Hub's pipeline tag."""
+    """The Hub's pipeline tag, or one of our own where models of one tag are driven in two ways."""
+    tag: str = ""
+    """The Hub's pipeline tag, where `name` is not it."""
     auto_class: str
     """Class of transformers that loads it, where the head does not say another; empty for the head's own class."""
     inputs: Kind = "text"
     """What the model is fed with, and so which processor its repository must have."""
     layout: Layout
-    """`encoder`: one graph; `decoder`: a cache and a decode loop; `seq2seq`: an encoder and a decoder."""
+    """`encoder`: one graph; `decoder`: a cache and a decode loop; `seq2seq`: an encoder and a decoder; `multimodal`: an
+    encoder of pictures before a decoder."""
     reads: tuple[Columns, ...]
     """What it reads: alternatives, the first that the dataset has is used."""
     optional: tuple[str, ...] = ()
@@ -212,6 +215,19 @@ _ROWS = (
         builtin="pictures",
     ),
     Task(
+        name="image-text-to-text",
+        auto_class="AutoModelForImageTextToText",
+        inputs="picture in text",
+        layout="multimodal",
+        reads=(_IMAGE,),
+        optional=("text",),
+        metric="tokens",
+        padding_side="left",
+        dataset=_BEANS,
+        licence=_BEANS_LICENCE,
+        builtin="pictures",
+    ),
+    Task(
         name="audio-classification",
         auto_class="AutoModelForAudioClassification",
         inputs="sound",
@@ -227,6 +243,18 @@ _ROWS = (
         auto_class="AutoModelForCTC",
         inputs="sound",
         layout="encoder",
+        reads=(_AUDIO,),
+        metric="tokens",
+        dataset=_SPEECH,
+        licence=_SPEECH_LICENCE,
+        builtin="sounds",
+    ),
+    Task(
+        name="speech-seq2seq",
+        tag="automatic-speech-recognition",
+        auto_class="AutoModelForSpeechSeq2Seq",
+        inputs="sound",
+        layout="seq2seq",
         reads=(_AUDIO,),
         metric="tokens",
         dataset=_SPEECH,
@@ -271,6 +299,7 @@ _HEADS = (
     (r"(?!OneFormer).*For(Semantic|Universal|Instance)?Segmentation", "image-segmentation"),
     (r".*ForDepthEstimation", "depth-estimation"),
     (r"(AltCLIP|ChineseCLIP|CLIP|Siglip)Model", "zero-shot-image-classification"),
+    (r"(Llava|VipLlava)ForConditionalGeneration", "image-text-to-text"),
     (r"PatchTS(T|Mixer)ForPrediction", "time-series-forecasting"),
     (r"PatchTSTForClassification|PatchTSMixerForTimeSeriesClassification", "time-series-classification"),
     (r".*ForCausalLM", "text-generation"),
@@ -284,6 +313,7 @@ _HEADS = (
     (r".*ForQuestionAnswering(Simple)?", "question-answering"),
     (r".*EncoderModel", "feature-extraction"),
 )
+_SPEECH_HEADS = re.compile(r"(Whisper|Speech2Text|Moonshine)ForConditionalGeneration|SpeechEncoderDecoderModel")
 _SEQ2SEQ_HEADS = re.compile(r".*(ForConditionalGeneration|WithLMHeadModel|MTModel)|EncoderDecoderModel")
 _BARE_MODEL = re.compile(r"(?!.*(For[A-Z]|Head|With|MTModel|Decoder|Reward|Score)).*Model")
 """Ends in `Model` and names no head."""
@@ -299,6 +329,8 @@ def task_of(architecture: str, is_encoder_decoder: bool, reads_pictures: bool = 
     Never `feature-extraction` for a class with a head, nor for both halves of an encoder-decoder. `reads_pictures` says
     of a class without a head that its configuration is one of pictures alone.
     """
+    if _SPEECH_HEADS.fullmatch(architecture):
+        return "speech-seq2seq"
     if is_encoder_decoder and _SEQ2SEQ_HEADS.fullmatch(architecture):
         return "text2text-generation"
     for pattern, task in _HEADS:

@@ -17,6 +17,7 @@ from hub_exporter import backends
 from hub_exporter.backends import Arrays, Runner
 from hub_exporter.capture import positions
 from hub_exporter.compare import TOLERANCE, figure, passes
+from hub_exporter.decoding import Loop, fed
 from hub_exporter.records import (
     CaseResult,
     DecodeResult,
@@ -71,7 +72,7 @@ def verify(
 
 def _unrunnable(outcome: ExportOutcome) -> str | None:
     """Why these graphs cannot be driven here, so that loading them is all that can be shown."""
-    if outcome.layout in ("encoder", "seq2seq", "static-decoder", "recurrent"):
+    if outcome.layout in ("encoder", "encoder-decoder", "multimodal", "uncached", "static-decoder", "recurrent"):
         return None
     if outcome.options.get("dynamic") is False:
         return "a decoder of fixed shapes takes one length of past text only: there is no loop to run it in"
@@ -144,7 +145,7 @@ def run_case(
     expected = {name: arrays[f"{case.name}/out/{name}"] for name in case.outputs if name not in left_out}
     shape = tuple(case.sizes.values())
     try:
-        got = _forward(runner, reference.layout, inputs)
+        got = _forward(runner, inputs)
     except Exception as error:  # noqa: BLE001 - a runtime refuses a shape in its own way: that is the finding
         return CaseResult(case=case.name, shape=shape, error=_line(error), passed=False)
     missing = sorted(set(expected) - set(got))
@@ -160,14 +161,14 @@ def run_case(
     )
 
 
-def _forward(runner: Runner, layout: str, inputs: Arrays) -> Arrays:
+def _forward(runner: Runner, inputs: Arrays) -> Arrays:
     batch = max(value.shape[0] for value in inputs.values())
     if runner.padded and batch <= (runner.max_batch or batch):
-        return _forward_batch(runner, layout, inputs)
+        return _forward_batch(runner, inputs)
     if "pixel_values" in inputs and "input_ids" in inputs:
         return _forward_pairs(runner, inputs)
     rows = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(batch)]
-    answers = [_forward_row(runner, layout, row) for row in rows]
+    answers = [_forward_row(runner, row) for row in rows]
     return {name: np.concatenate([answer[name] for answer in answers]) for name in answers[0]}
 
 
@@ -187,32 +188,27 @@ def _forward_pairs(runner: Runner, inputs: Arrays) -> Arrays:
     }
 
 
-def _forward_row(runner: Runner, layout: str, row: Arrays) -> Arrays:
+def _forward_row(runner: Runner, row: Arrays) -> Arrays:
     if runner.padded:
-        return _forward_batch(runner, layout, row)
+        return _forward_batch(runner, row)
     real = row["attention_mask"][0].astype(bool)
-    answer = _forward_batch(runner, layout, {name: value[:, real] for name, value in row.items()})
+    answer = _forward_batch(runner, {name: value[:, real] for name, value in row.items()})
     spread = {name: np.zeros((1, real.size, *value.shape[2:]), value.dtype) for name, value in answer.items()}
     for name, value in answer.items():
         spread[name][:, real] = value
     return spread
 
 
-def _forward_batch(runner: Runner, layout: str, inputs: Arrays) -> Arrays:
-    if layout != "decoder":
+def _forward_batch(runner: Runner, inputs: Arrays) -> Arrays:
+    if runner.layout in ("encoder", "uncached"):
         return runner.forward(inputs)
-    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    text = "decoder_input_ids" if runner.layout == "encoder-decoder" else "input_ids"
+    ids = inputs[text]
     runner.start(ids.shape[0])
-    return {"logits": _fed(runner, ids, mask, positions(mask))}
-
-
-def _fed(runner: Runner, ids: np.ndarray, mask: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Logits of all new tokens, fed at once, or one by one to a graph that takes one; `mask` covers past ones too."""
-    if not runner.one_token:
-        return runner.step(ids, mask, places)
-    past, length = mask.shape[1] - ids.shape[1], ids.shape[1]
-    steps = [runner.step(ids[:, n : n + 1], mask[:, : past + n + 1], places[:, n : n + 1]) for n in range(length)]
-    return np.concatenate(steps, axis=1)
+    if runner.layout in ("encoder-decoder", "multimodal"):
+        runner.encode({name: value for name, value in inputs.items() if name != text})
+    mask = np.ones_like(ids) if runner.layout == "encoder-decoder" else inputs["attention_mask"]
+    return {"logits": fed(runner, ids, mask, positions(mask))}
 
 
 # ── A decode loop ──
@@ -252,31 +248,14 @@ def _answers(
     runner: Runner, reference: Reference, decode: ReferenceDecode, arrays: Mapping[str, np.ndarray]
 ) -> Iterator[np.ndarray]:
     """Logits (batch, vocabulary) of every step."""
-    ids, mask, tokens = (arrays[f"{decode.name}/{part}"] for part in ("ids", "mask", "tokens"))
-    if reference.layout == "seq2seq":
-        yield from _seq2seq_answers(runner, ids, mask, tokens, reference.start_token)
-        return
-    runner.start(decode.batch)
-    begin = 0
-    for size in decode.chunks:
-        seen = mask[:, : begin + size]
-        answer = _fed(runner, ids[:, begin : begin + size], seen, positions(seen)[:, begin:])
-        begin += size
-    yield answer[:, -1]
+    given, tokens = (
+        {name: arrays[f"{decode.name}/in/{name}"] for name in decode.inputs},
+        arrays[f"{decode.name}/tokens"],
+    )
+    loop = Loop(runner, reference.start_token if reference.layout == "seq2seq" else None)
+    yield loop.begin(given, decode.chunks if reference.layout != "seq2seq" else ())
     for step in range(tokens.shape[1] - 1):
-        mask = np.concatenate([mask, np.ones((decode.batch, 1), mask.dtype)], axis=1)
-        yield runner.step(tokens[:, step : step + 1], mask, positions(mask)[:, -1:])[:, -1]
-
-
-def _seq2seq_answers(
-    runner: Runner, ids: np.ndarray, mask: np.ndarray, tokens: np.ndarray, start: int | None
-) -> Iterator[np.ndarray]:
-    """One graph without a cache: the decoder reads all of its text again at every step."""
-    text = np.full((ids.shape[0], 1), start, np.int64)
-    for step in range(tokens.shape[1]):
-        answer = _forward(runner, "seq2seq", {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": text})
-        yield answer["logits"][:, -1]
-        text = np.concatenate([text, tokens[:, step : step + 1]], axis=1)
+        yield loop.go_on(tokens[:, step : step + 1])
 
 
 def _without(logits: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:

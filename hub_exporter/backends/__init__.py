@@ -5,7 +5,7 @@ Writing half (needs torch and the engine):
     DEFAULTS                         what the engine is told besides shapes, where the recipe says nothing
     graphs(request)                  which graphs to trace
     patched(request)                 context in which the engine traces
-    restrictions(request)            what the files cannot do
+    restrictions(request, written)   what the files cannot do
     write(exported, folder, layout)  files in the layout that clients load; returns their components
     accompany(loaded, folder)        files beside them that clients need; returns what could not be made, in words
 
@@ -26,7 +26,10 @@ import numpy as np
 
 Arrays = dict[str, np.ndarray]
 
-TOKEN_PORTS = ("input_ids", "attention_mask", "position_ids", "token_type_ids", "beam_idx")
+TOKEN_PORTS = (
+    "input_ids", "inputs_embeds", "attention_mask", "position_ids", "token_type_ids", "beam_idx",
+    "encoder_attention_mask",
+)  # fmt: skip
 """Inputs of a decoder that are given at every step; all others carry its cache."""
 
 _MODULES = {
@@ -42,6 +45,8 @@ class Runner(Protocol):
 
     runtime: str
     """Name and version: `onnxruntime 1.32.0`."""
+    layout: str
+    """How the graphs are driven, as in `ExportOutcome`."""
     max_batch: int | None
     """Rows that the graph takes at once; `None` for any number."""
     padded: bool
@@ -52,7 +57,10 @@ class Runner(Protocol):
     """Whether a step takes one token only, even at the beginning."""
 
     def forward(self, inputs: Arrays) -> Arrays:
-        """Run the one graph of an encoder or a sequence-to-sequence model on named inputs."""
+        """Run the one graph of an encoder, or one that reads the whole text at every step, on named inputs."""
+
+    def encode(self, inputs: Arrays) -> None:
+        """Read the source of an encoder-decoder, or the pictures of a text, for the steps that follow."""
 
     def start(self, batch: int) -> None:
         """Empty the cache of a decoder."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import numpy as np
 
 from hub_exporter.backends import TOKEN_PORTS, Arrays
 from hub_exporter.catalogue import cache_shape
-from hub_exporter.records import ExportOutcome
+from hub_exporter.records import Component, ExportOutcome
 from hub_exporter.wording import axes
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def patched(request: Request) -> Iterator[None]:
     yield
 
 
-def restrictions(request: Request) -> list[str]:
+def restrictions(request: Request, components: list[Component]) -> list[str]:
     """What the files cannot do, in words for the card."""
     from hub_exporter.graphs import is_recurrent
     from hub_exporter.inputs import sizes_of
@@ -85,39 +86,76 @@ class NamedPortsRunner:
 
     max_batch: int | None = None
 
-    def __init__(self, outcome: ExportOutcome):
-        self.multi_token = outcome.layout in ("decoder", "static-cache")
+    def __init__(self, folder: Path, outcome: ExportOutcome):
+        self.layout = outcome.layout
+        self.multi_token = outcome.layout in ("decoder", "static-cache", "multimodal")
+        self._folder = folder
         self.padded, self.one_token = outcome.layout != "recurrent", outcome.layout == "recurrent"
         self._components = {part.name: part for part in outcome.components}
+        self._source: Arrays = {}
+        self._pictures = np.zeros((0, 0), np.float32)
         self._past: Arrays | None = None
 
     def forward(self, inputs: Arrays) -> Arrays:
         return self._run("model", inputs)
 
+    def encode(self, inputs: Arrays) -> None:
+        if self.layout == "multimodal":
+            features = self._run("image_encoder", inputs)["image_features"]
+            self._pictures = features.reshape(-1, features.shape[-1])
+            return
+        self._source = {port_of(name): value for name, value in self._run("encoder", inputs).items()}
+        self._source |= {f"encoder_{name}": value for name, value in inputs.items() if name == "attention_mask"}
+
     def start(self, batch: int) -> None:
         self._past = None
-        part = self._components.get("model")
+        sets = self.layout in ("encoder-decoder", "multimodal")
+        part = self._components.get("decode" if sets else "model")
         if part:
-            ports = [port for port in part.inputs if port.name not in TOKEN_PORTS]
-            self._past = {port.name: np.zeros(_empty(cache_shape(part, port), batch), port.dtype) for port in ports}
+            ports = [port for port in part.inputs if port.name not in TOKEN_PORTS and ".encoder." not in port.name]
+            shapes = {port.name: _empty(cache_shape(part, port), batch, sets) for port in ports}
+            self._past = {port.name: np.zeros(shapes[port.name], port.dtype) for port in ports}
 
     def step(self, input_ids: np.ndarray, attention_mask: np.ndarray, position_ids: np.ndarray) -> np.ndarray:
         name = "model" if "model" in self._components else "prefill" if self._past is None else "decode"
         tokens = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
-        answer = self._run(name, {**tokens, **(self._past or {})})
+        if self.layout == "multimodal":
+            tokens["inputs_embeds"] = self._embedded(input_ids)
+        answer = self._run(name, {**tokens, **self._source, **(self._past or {})})
         into = self._components["decode" if name == "prefill" else name]
-        cache = [port.name for port in into.inputs if port.name not in TOKEN_PORTS]
+        cache = [port.name for port in into.inputs if port.name not in (*TOKEN_PORTS, *self._source)]
         self._past = {port: answer[_output_of(port, answer)] for port in cache}
         return answer["logits"]
+
+    def _embedded(self, ids: np.ndarray) -> np.ndarray:
+        """The embeddings of tokens, those of pictures being the next of their features."""
+        embedded = np.array(self._run("embed_tokens", {"input_ids": ids})["inputs_embeds"])
+        places = ids == image_token(self._folder)
+        count = int(places.sum())
+        embedded[places], self._pictures = self._pictures[:count], self._pictures[count:]
+        return embedded
 
     def _run(self, name: str, inputs: Arrays) -> Arrays:
         """Run the component `name` on those of `inputs` that it takes."""
         raise NotImplementedError
 
 
-def _empty(shape: tuple[int | str, ...], batch: int) -> tuple[int, ...]:
-    """The shape of an empty cache: batch rows, free axes of size 0."""
-    return (batch, *(dim if isinstance(dim, int) else 0 for dim in shape[1:]))
+def image_token(folder: Path) -> int:
+    """The token that stands for a piece of a picture, from the configuration beside the graphs."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    return int(next(config[key] for key in ("image_token_id", "image_token_index") if config.get(key) is not None))
+
+
+def _empty(shape: tuple[int | str, ...], batch: int, grows: bool) -> tuple[int, ...]:
+    """The shape of an empty cache: batch rows, free axes of size 0. One that `grows` has no tokens, whatever bound is
+    known of them."""
+    fixed = tuple(dim if isinstance(dim, int) else 0 for dim in shape[1:])
+    return (batch, fixed[0], 0, fixed[2]) if grows else (batch, *fixed)
+
+
+def port_of(output: str) -> str:
+    """The cache input that takes what an output gives: `present.0.key` -> `past_key_values.0.key`."""
+    return output.replace("present.", "past_key_values.", 1)
 
 
 def _output_of(name: str, answer: Arrays) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ def write(exported: Any, folder: Path, layout: str) -> list[Component]:
     """The engine's own files and manifest."""
     for part in exported.components.values():
         _forget_trace(part.program)
+        _drop_unused_weights(part.program)
     exported.save_pretrained(folder)
     return [
         Component(
@@ -38,6 +40,20 @@ def _forget_trace(program: Any) -> None:
     for module in program.graph_module.modules():
         for node in getattr(getattr(module, "graph", None), "nodes", ()):
             node.meta.pop("stack_trace", None)
+
+
+def _drop_unused_weights(program: Any) -> None:
+    """The trace keeps all weights of the module: an encoder's program would hold those of the decoder too."""
+    from torch.export.graph_signature import InputKind
+
+    weights, nodes = (InputKind.PARAMETER, InputKind.BUFFER), {node.name: node for node in program.graph.nodes}
+    specs = program.graph_signature.input_specs
+    unused = [spec for spec in specs if spec.kind in weights and not nodes[spec.arg.name].users]
+    for spec in unused:
+        program.graph.erase_node(nodes[spec.arg.name])
+        program.state_dict.pop(spec.target, None)
+        specs.remove(spec)
+    program.graph_module.recompile()
 
 
 def _min_length(program: Any) -> int:
@@ -63,14 +79,53 @@ def _outputs(program: Any) -> tuple[Port, ...]:
     return tuple(_port(name, nodes[name].meta["val"]) for name in names if hasattr(nodes[name].meta["val"], "shape"))
 
 
+_NESTED = re.compile(r"(past_key_values|present)_(\d+)(?:_(decoder|encoder))?_(key|value)")
+"""How the trace spells an entry of a dict of tensors."""
+
+
 def _port(name: str, value: Any) -> Port:
+    name = ".".join(filter(None, found.groups())) if (found := _NESTED.fullmatch(name)) else name
     shape = tuple(int(dim) if isinstance(dim, int) else str(dim) for dim in getattr(value, "shape", ()))
     return Port(name=name, dtype=str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch."), shape=shape)
 
 
-def open_runner(folder: Path, outcome: ExportOutcome) -> EngineRunner:
+def open_runner(folder: Path, outcome: ExportOutcome) -> Any:
     """Torch over the files in `folder`."""
-    return EngineRunner(folder, outcome, f"torch {outcome.versions['torch']}")
+    runtime = f"torch {outcome.versions['torch']}"
+    if outcome.layout in ("encoder-decoder", "multimodal"):
+        return NestedPortsRunner(folder, outcome, runtime)
+    return EngineRunner(folder, outcome, runtime)
+
+
+class NestedPortsRunner(common.NamedPortsRunner):
+    """The engine's own loader over a set whose caches are dicts of tensors: the port `past_key_values.0.decoder.key` is
+    the entry `0.decoder.key` of the argument `past_key_values`."""
+
+    def __init__(self, folder: Path, outcome: ExportOutcome, runtime: str, max_batch: int | None = None):
+        from transformers.exporters.base import ExportedModel
+
+        super().__init__(folder, outcome)
+        self.runtime, self.max_batch = runtime, max_batch
+        self._runners = ExportedModel.from_pretrained(folder, trust_remote_code=True).runners
+
+    def _run(self, name: str, inputs: Arrays) -> Arrays:
+        import torch
+
+        kwargs: dict[str, Any] = {}
+        for port in self._components[name].inputs:
+            argument, _, key = port.name.partition(".")
+            value = inputs[port.name]
+            tensor = torch.from_numpy(np.ascontiguousarray(value))
+            if not value.size:  # numpy gives an empty array strides that ExecuTorch refuses
+                tensor = torch.zeros(value.shape, dtype=tensor.dtype)
+            if key:
+                kwargs.setdefault(argument, {})[key] = tensor
+            else:
+                kwargs[argument] = tensor
+        answer = self._runners[name](**kwargs)
+        flat = {key: value for key, value in answer.items() if hasattr(value, "numpy")}
+        flat |= {f"present.{key}": value for key, value in answer.get("present", {}).items()}
+        return {key: value.numpy() for key, value in flat.items()}
 
 
 class EngineRunner:
@@ -80,8 +135,8 @@ class EngineRunner:
     def __init__(self, folder: Path, outcome: ExportOutcome, runtime: str, max_batch: int | None = None):
         from transformers.exporters.base import ExportedModel
 
+        self.layout = outcome.layout
         self.padded, self.one_token = outcome.layout != "recurrent", outcome.layout == "recurrent"
-
         self.runtime, self.max_batch = runtime, max_batch
         self.multi_token = outcome.layout in ("decoder", "static-cache")
         self._slots = outcome.cache_length

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 FORMAT = "executorch"
 DEFAULTS: dict[str, Any] = {"backend": "xnnpack"}
+
+TEXT_PORTS = ("input_ids", "decoder_input_ids")
+"""(batch, length) of tokens."""
 accompany = common.accompany
 
 
@@ -36,14 +39,20 @@ def graphs(request: Request) -> tuple[str, dict[str, Graph]]:
     it: `forward(input_ids[1, n], cache_position[n]) -> logits`; `generation: {cache: dynamic}` keeps it outside."""
     from hub_exporter import graphs as make
 
-    if request.layout == "decoder":
-        if not has_static_cache(request):
-            return _cache_outside(request)
+    if has_static_cache(request):
         return "static-decoder", {"model": _static_decoder(request)}
+    cached = request.options.generation.cache != "none"
+    if request.layout == "decoder" and cached:
+        return _cache_outside(request)
     rows = {name: value[:1] for name, value in request.captured.items()}  # the padded row, so that the mask is kept
-    graph = make.without_cache(request, rows)
-    shapes = _one_row(make.shapes_for(request, graph.inputs, capped=True))
-    return request.layout, {"model": make.Graph(graph.module, graph.inputs, shapes)}
+    if request.layout == "multimodal":
+        layout, parts = "multimodal", make.pictures_and_decoder(request, rows, capped=True)
+    elif request.layout == "seq2seq" and cached:
+        layout, parts = "encoder-decoder", make.encoder_and_decoder(request, rows, capped=True)
+    else:
+        layout = "encoder" if request.layout == "encoder" else "uncached"
+        parts = {"model": make.without_cache(request, rows, capped=True)}
+    return layout, {name: dataclasses.replace(graph, shapes=_one_row(graph.shapes)) for name, graph in parts.items()}
 
 
 def _one_row(shapes: Any) -> Any:
@@ -59,8 +68,8 @@ def has_static_cache(request: Request) -> bool:
     """Whether the program holds the cache: of a language model, unless it is recurrent or the recipe says otherwise."""
     from hub_exporter.graphs import is_recurrent
 
-    dynamic = request.options.generation.cache == "dynamic"
-    return request.layout == "decoder" and not dynamic and not is_recurrent(request)
+    asked = request.options.generation.cache
+    return request.layout == "decoder" and asked in (None, "static") and not is_recurrent(request)
 
 
 def _static_decoder(request: Request) -> Graph:
@@ -152,22 +161,24 @@ def runner_methods(request: Request) -> dict[str, Any]:
     return methods
 
 
-def restrictions(request: Request) -> list[str]:
-    """Batch and length that the program was planned for."""
+def restrictions(request: Request, components: list[Component]) -> list[str]:
+    """Batch and length that the program was planned for: the lowering may lower what was asked for."""
     from hub_exporter.graphs import DEFAULT_MAX_BATCH, is_free, is_recurrent, max_length
 
     if request.options.dynamic is False:
         return ["every axis is fixed to the captured size"]
-    if request.layout == "decoder" and not has_static_cache(request):
-        if is_recurrent(request):
-            return ["batch 1", common.RECURRENT[0]]
+    if is_recurrent(request):
+        return ["batch 1", common.RECURRENT[0]]
+    if request.layout == "decoder" and request.options.generation.cache == "dynamic":
         rows = request.options.dynamic_shapes.get("batch_size", AxisBounds()).max or DEFAULT_MAX_BATCH
         return [f"at most {rows} rows", f"at most {max_length(request)} tokens at a time"]
     if request.free is not None:
         largest = [f"{axis(name)} at most {size}" for name, size in request.limits.items() if is_free(request, name)]
         return ["batch 1", *largest]
-    kind = "text and answer together" if request.layout == "decoder" else "input"
-    return ["batch 1", f"at most {max_length(request)} tokens of {kind}"]
+    if has_static_cache(request):
+        return ["batch 1", f"at most {max_length(request)} tokens of text and answer together"]
+    lengths = [port.shape[1] for part in components for port in part.inputs if port.name in TEXT_PORTS]
+    return ["batch 1", f"at most {min(map(int, lengths))} tokens of input"]
 
 
 def write(exported: Any, folder: Path, layout: str) -> list[Component]:
@@ -206,8 +217,17 @@ def _leaf_names(metadata: Any, count: int) -> list[str]:
     arguments = load_treespec(metadata.in_spec).children_specs[1]
     names: list[str] = []
     for name, spec in zip(arguments.context, arguments.children_specs, strict=True):
-        names += [name] if spec.num_leaves == 1 else [f"{name}_{leaf}" for leaf in range(spec.num_leaves)]
+        names += _names_within(name, spec)
     return names[:count]
+
+
+def _names_within(name: str, spec: Any) -> list[str]:
+    """`name` of a tensor, `name.key` of an entry of a dict, `name_0`, `name_1`, ... of any other container."""
+    if spec.is_leaf():
+        return [name]
+    if isinstance(spec.type, type) and issubclass(spec.type, dict):
+        return [f"{name}.{key}" for key in spec.context]
+    return [name] if spec.num_leaves == 1 else [f"{name}_{leaf}" for leaf in range(spec.num_leaves)]
 
 
 def _meta(path: Path) -> Any:
@@ -235,6 +255,10 @@ def _ports(names: list[str], info: Any) -> tuple[Port, ...]:
 
 def open_runner(folder: Path, outcome: ExportOutcome) -> Any:
     """ExecuTorch's Python runtime over the files in `folder`."""
+    if outcome.layout in ("encoder-decoder", "multimodal"):
+        from hub_exporter.backends.dynamo import NestedPortsRunner
+
+        return NestedPortsRunner(folder, outcome, f"executorch {outcome.versions['executorch']}", max_batch=1)
     if outcome.layout in ("decoder", "prefill-decode", "recurrent"):
         from hub_exporter.backends.dynamo import EngineRunner
 
@@ -255,7 +279,7 @@ class ExecutorchRunner:
 
         component = outcome.components[0]
         self.runtime = f"executorch {outcome.versions['executorch']}"
-        self.padded = outcome.layout != "static-decoder"
+        self.layout, self.padded = outcome.layout, outcome.layout != "static-decoder"
         self._inputs = [port.name for port in component.inputs]
         self._outputs = [port.name for port in component.outputs]
         self._program = Runtime.get().load_program(folder / component.file)
@@ -289,6 +313,6 @@ def output_names(out_spec: str, count: int) -> list[str]:
     fields = spec.context if isinstance(spec.context, list) else []
     names: list[str] = []
     for name, child in zip(fields, spec.children_specs, strict=False):
-        names += [name] if child.num_leaves == 1 else [f"{name}_{leaf}" for leaf in range(child.num_leaves)]
+        names += _names_within(name, child)
     names = names or ["logits"]
     return [f"mutated_{index}" for index in range(count - len(names))] + names  # inputs written in place come first

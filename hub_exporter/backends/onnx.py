@@ -162,6 +162,7 @@ def _growing(inputs: Any) -> list[Any]:
     """The cache inputs of a decoder whose layers are alike. Their heads and head size become free: optimum derives a
     wrong head size for some models, and a runtime that is given none skips those of an empty tensor."""
     caches = [] if _static(inputs) else [value for value in inputs if _is_cache(value)]
+    caches = [value for value in caches if ".encoder." not in value.name]  # given by our encoder, never made empty
     alike = len({(value.shape[1], value.shape[3]) for value in caches}) == 1
     return caches if alike and not any(isinstance(value.shape[2], int) for value in caches) else []
 
@@ -173,7 +174,8 @@ def _axis_names(inputs: Any) -> dict[str, str]:
         dims = [str(dim) if not isinstance(dim, int) else None for dim in value.shape]
         roles = dict(enumerate(axes_of(value.name, len(dims), beside, has_cache)))
         if _is_cache(value):
-            roles = {0: "batch_size", 2: "max_cache_len" if _static(inputs) else "past_sequence_length"}
+            past = "encoder_sequence_length" if ".encoder." in value.name else "past_sequence_length"
+            roles = {0: "batch_size", 2: "max_cache_len" if _static(inputs) else past}
         for axis, role in roles.items():
             symbol = dims[axis] if axis < len(dims) else None
             if symbol and symbol not in names:
@@ -221,7 +223,7 @@ class OnnxRunner(common.NamedPortsRunner):
     def __init__(self, folder: Path, outcome: ExportOutcome):
         import onnxruntime
 
-        super().__init__(outcome)
+        super().__init__(folder, outcome)
         self.runtime = f"onnxruntime {onnxruntime.__version__}"
         self._sessions = {
             part.name: onnxruntime.InferenceSession(str(folder / part.file), providers=["CPUExecutionProvider"])

@@ -102,7 +102,7 @@ class OpenvinoRunner(common.NamedPortsRunner):
     def __init__(self, folder: Path, outcome: ExportOutcome, exact: bool = True):
         import openvino
 
-        super().__init__(outcome)
+        super().__init__(folder, outcome)
         self.runtime = f"openvino {openvino.__version__.split('-')[0]}"
         core, config = openvino.Core(), EXACT if exact else {}
         self._requests = {

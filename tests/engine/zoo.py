@@ -169,8 +169,30 @@ KINDS = (
         ),
     ),
     Kind(
+        "bart",
+        "encoder-decoder, learned positions",
+        "AutoModelForSeq2SeqLM",
+        lambda: transformers.BartConfig(
+            vocab_size=320,
+            d_model=32,
+            encoder_layers=2,
+            decoder_layers=2,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=64,
+            decoder_ffn_dim=64,
+            max_position_embeddings=128,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            decoder_start_token_id=2,
+            init_std=0.2,
+        ),
+        special=True,
+    ),
+    Kind(
         "t5",
-        "encoder-decoder",
+        "encoder-decoder, relative positions",
         "AutoModelForSeq2SeqLM",
         lambda: transformers.T5Config(
             vocab_size=320,
@@ -396,6 +418,27 @@ TWO_ENCODERS = tuple(
     )
 )
 
+IN_TEXT = (
+    Kind(
+        "llava",
+        "pictures in texts",
+        "AutoModelForImageTextToText",
+        lambda: transformers.LlavaConfig(
+            text_config=transformers.LlamaConfig(**SMALL, num_key_value_heads=2),
+            vision_config=transformers.CLIPVisionConfig(**VISION),
+            image_token_id=5,
+            vision_feature_layer=-1,
+        ),
+        processor=lambda: transformers.LlavaProcessor(
+            transformers.CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=SQUARE),
+            tokenizer(special=False),
+            patch_size=VISION["patch_size"],
+            vision_feature_select_strategy="default",
+            num_additional_image_tokens=1,
+        ),
+    ),
+)
+
 SOUNDS = (
     _sounds(
         "wav2vec2-ctc",
@@ -422,6 +465,30 @@ SOUNDS = (
             num_labels=4,
         ),
         lambda: transformers.ASTFeatureExtractor(max_length=128, num_mel_bins=32),
+    ),
+    _sounds(
+        "whisper",
+        "sounds: speech recognition, encoder-decoder",
+        "AutoModelForSpeechSeq2Seq",
+        lambda: transformers.WhisperConfig(
+            vocab_size=320,
+            d_model=32,
+            encoder_layers=2,
+            decoder_layers=2,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=64,
+            decoder_ffn_dim=64,
+            num_mel_bins=16,
+            max_source_positions=100,
+            max_target_positions=128,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            decoder_start_token_id=3,
+            init_std=0.2,
+        ),
+        lambda: transformers.WhisperFeatureExtractor(feature_size=16, chunk_length=2),
     ),
 )
 
@@ -452,7 +519,7 @@ KINDS = tuple(
     dataclasses.replace(kind, checked=("onnx", "openvino", "executorch-xnnpack", "dynamo"))
     if kind.name in EVERYWHERE
     else kind
-    for kind in (*KINDS, *PICTURES, *TWO_ENCODERS, *SOUNDS, *SERIES)
+    for kind in (*KINDS, *PICTURES, *TWO_ENCODERS, *IN_TEXT, *SOUNDS, *SERIES)
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 
@@ -478,7 +545,7 @@ def tokenizer(special: bool) -> transformers.PreTrainedTokenizerFast:
     """A byte-level BPE of 320 tokens."""
     core = Tokenizer(models.BPE(unk_token="<unk>"))
     core.pre_tokenizer, core.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    names = ["<pad>", "<s>", "</s>", "<unk>", "<mask>"]
+    names = ["<pad>", "<s>", "</s>", "<unk>", "<mask>", "<image>"]
     alphabet = sorted(set("".join(TEXTS).replace(" ", "Ġ")))
     core.train_from_iterator(
         TEXTS, trainers.BpeTrainer(vocab_size=320, special_tokens=names, initial_alphabet=alphabet, show_progress=False)

@@ -21,11 +21,13 @@ LAYERS = (
         "builtin",
         "capture",
         "checkpoint",
+        "encoder_decoder",
         "folder",
         "github",
         "machine",
         "media",
         "metadata",
+        "multimodal",
         "pins",
         "snippets",
         "tasks",
@@ -38,7 +40,7 @@ LAYERS = (
     {"cells", "graphs", "matrix", "plan", "preflight", "recipe", "staging", "survey"},
     {"publish"},
     {"backends", "hub"},
-    {"weights"},
+    {"decoding", "weights"},
     {"export", "hub_write", "remote", "resolve", "rows", "verify"},
     {"push", "run", "sample"},
     {"targets"},
@@ -49,7 +51,18 @@ LAYERS = (
 )
 """A module imports from the layers above its own line only. `backends` is the package with all that is in it."""
 
-ENGINE_HALF = {"backends", "export", "graphs", "inputs", "loading", "reference", "stage", "verify"}
+ENGINE_HALF = {
+    "backends",
+    "encoder_decoder",
+    "export",
+    "graphs",
+    "inputs",
+    "loading",
+    "multimodal",
+    "reference",
+    "stage",
+    "verify",
+}
 """These run in a job's own process, and may import what they like."""
 
 HEAVY = ("datasets", "executorch", "huggingface_hub", "onnx", "onnxruntime", "openvino", "torch", "transformers")

@@ -251,7 +251,7 @@ def test_nothing_to_export_is_refused() -> None:
         ({"task": "fil-mask"}, "models[0].task: unknown task `fil-mask`, did you mean `fill-mask`?"),
         (
             {"engine": {"generation": {"cache": "statik"}}},
-            "models[0].engine.generation.cache: expected one of `dynamic`, `static`, got the text `statik`, "
+            "models[0].engine.generation.cache: expected one of `dynamic`, `static`, `none`, got the text `statik`, "
             "did you mean `static`?",
         ),
         (

@@ -84,7 +84,8 @@ def test_class_with_a_head_is_never_feature_extraction(mapping: str, encoder_dec
         ("GPT2DoubleHeadsModel", False, None),
         ("Qwen2ForRewardModel", False, None),
         ("BertForMultipleChoice", False, None),
-        ("LlavaForConditionalGeneration", False, None),
+        ("LlavaForConditionalGeneration", False, "image-text-to-text"),
+        ("WhisperForConditionalGeneration", True, "speech-seq2seq"),
         ("FooBar", False, None),
     ],
 )
@@ -107,7 +108,7 @@ def test_row_of_every_task_is_complete(task: object) -> None:
     assert row.licence
     assert row.dataset.rows >= 8
     assert all(column in {name for columns in row.reads for name in columns} for column in row.dataset.columns)
-    assert (row.layout == "decoder") == (row.padding_side == "left")
+    assert (row.layout in ("decoder", "multimodal")) == (row.padding_side == "left")
 
 
 def test_dataset_of_a_task_is_used_where_none_is_named() -> None:
