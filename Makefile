@@ -29,7 +29,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hub test lint format bench coverage pins clean
+.PHONY: help demo demo-hub test lint format bench coverage canary pins clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,8 +63,11 @@ coverage: $(READY) ## Run every kind of the zoo through every backend and write 
 bench: $(READY) ## Measure what hub-exporter costs over calling the engine; MODELS="minilm smollm2 FOLDER"
 	$(BIN)/python bench/export_cost.py $(MODELS)
 
-pins: $(READY) ## Renew the locked packages in pins/ and show what changed
-	$(BIN)/python .ci/pins.py
+pins: $(READY) ## Renew the locked packages in pins/ and show what changed; ENGINE=--engine moves transformers too
+	$(BIN)/python .ci/pins.py $(ENGINE)
+
+canary: $(READY) ## Export the examples with the packages of pins/ into CANARY, and the results as CANARY.json
+	$(BIN)/hub-exporter export --recipe examples/hub-exporter.yaml --isolate --force --to $(CANARY) --json > $(CANARY).json
 
 clean: ## Remove the environment and everything made
 	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis

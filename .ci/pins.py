@@ -2,7 +2,8 @@
 
 Direct packages move to the newest release that is past the cool-down, but for those that the engine names (what it was
 tested with decides about them) and those that a comment `# held: ` holds: they move by hand, and so do the clients.
-Then every lock is compiled anew and the diff is printed.
+With `--engine` the engine moves too, to its newest release, and with it what that was tested with. Then every lock is
+compiled anew and the diff is printed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hub_exporter import installer, pins
+from hub_exporter import environments, installer, pins
 from hub_exporter.catalogue import BACKENDS
 
 ROOT = Path(__file__).parents[1]
@@ -30,12 +31,15 @@ def main() -> None:
     """Renew the files in place."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keep", action="store_true", help="keep the direct packages as they are, and only compile")
-    keep = parser.parse_args().keep
+    parser.add_argument("--engine", action="store_true", help="move the engine as well, and what it was tested with")
+    chosen = parser.parse_args()
     os.environ.pop("HUB_EXPORTER_PINS", None)
     before = contents()
     until = f"{datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=COOL_DOWN):%Y-%m-%d}"
-    if not keep:
+    if not chosen.keep:
         move_direct(until)
+    if chosen.engine:
+        move_engine(installer.newest(["transformers"], until)["transformers"])
     for source in sorted(PINS.glob("*.in")):
         lock = source.with_suffix(".txt")
         if source.stem in BACKENDS:
@@ -54,8 +58,24 @@ def move_direct(until: str) -> None:
     files = sorted(PINS.glob("*.in"))
     newest = installer.newest(sorted({name for file in files for name in pins.pinned(file)} - named), until)
     for file in files:
-        lines = [moved(line, newest) for line in file.read_text("utf-8").splitlines()]
-        file.write_text("\n".join(lines) + "\n", "utf-8")
+        rewrite(file, newest)
+
+
+def move_engine(version: str) -> None:
+    """Write a release of the engine into the `.in` files, and what it was tested with, but for what differs from that
+    on purpose or was tested in more versions than one."""
+    for backend, named in pins.tested(environments.released_engine(version)).items():
+        deliberate = {one.package for one in pins.differences() if backend in one.backends}
+        tested = {name: versions[0] for name, versions in pins.expected(named).items() if len(versions) == 1}
+        rewrite(PINS / f"{backend}.in", {name: v for name, v in tested.items() if name not in deliberate})
+    for file in PINS.glob("*.in"):
+        rewrite(file, {"transformers": version})
+
+
+def rewrite(file: Path, versions: Mapping[str, str]) -> None:
+    """Write these versions into an `.in` file."""
+    lines = [moved(line, versions) for line in file.read_text("utf-8").splitlines()]
+    file.write_text("\n".join(lines) + "\n", "utf-8")
 
 
 def moved(line: str, newest: Mapping[str, str]) -> str:

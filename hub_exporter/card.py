@@ -1,7 +1,7 @@
 """The index -> README.md: Hub metadata, what the files are, how well they agree, how to run them. Pure.
 
 A card that hub-exporter wrote alone is replaced as a whole; in somebody else's README only the section between
-`BEGIN` and `END` is ours, and of its metadata only what was missing.
+`BEGIN` and `END` is ours, and of its metadata only what was missing, and the line of state that `check` reads.
 
 `own` says that the card is that of the model itself, exported into its own repository: it has no base model.
 """
@@ -15,6 +15,7 @@ from hub_exporter import frontmatter, wording
 from hub_exporter.records import Index, ResolvedModel
 from hub_exporter.section import BEGIN, END, HUB, agreement, lead, render_section
 from hub_exporter.snippets import environment
+from hub_exporter.staleness import STATE, state_of
 from hub_exporter.tasks import TASKS
 
 TAGS = {"onnx": "onnx", "openvino": "openvino", "executorch": "executorch", "dynamo": "torch.export"}
@@ -77,6 +78,7 @@ def merge_card(existing: str, index: Index, *, own: bool = False) -> str:
     ours = metadata(index, own=own)
     if not head:
         return frontmatter.dump(ours).replace("\n", line) + merged
+    head = frontmatter.replaced(head, STATE, ours[STATE])
     return frontmatter.add(head, _missing(frontmatter.parse(head) or {}, ours), ours["tags"]) + merged
 
 
@@ -111,6 +113,7 @@ def metadata(index: Index, *, own: bool = False) -> dict[str, Any]:
         "pipeline_tag": _pipeline_tag(model),
         "library_name": "sentence-transformers" if model.sentence_transformers else "transformers",
         "tags": _tags(index),
+        STATE: state_of(index),
     }
     cleaned = {key: _one_line(value) for key, value in entries.items() if value}
     return {key: value for key, value in cleaned.items() if value}
@@ -170,6 +173,11 @@ def _missing(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     groups = [("license", "license_name", "license_link"), ("base_model", "base_model_relation")]
     taken = {key for group in groups if any(key in theirs for key in group) for key in group}
     return {key: value for key, value in ours.items() if key not in theirs and key not in taken and key != "tags"}
+
+
+def proposal_title(model: ResolvedModel) -> str:
+    """How the titles of all our commits and pull requests for a model begin; the commit of the model follows."""
+    return f"Verified exports of {(model.repo or model.name).rpartition('/')[2]} at "
 
 
 def title(index: Index) -> str:

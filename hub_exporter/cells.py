@@ -19,10 +19,11 @@ from pathlib import Path
 
 import msgspec
 
-from hub_exporter import __version__, folder
+from hub_exporter import __version__, folder, pins
 from hub_exporter.catalogue import BACKENDS
 from hub_exporter.files import expanded
 from hub_exporter.index import public_capture, public_result
+from hub_exporter.keys import with_key
 from hub_exporter.records import (
     Artifact,
     CaptureSpec,
@@ -128,6 +129,7 @@ def _read(place: Path, job: Job) -> Cell:
         raise ValueError(f"its result is that of `{result.job}`")
     if result.status == "passed":
         _check_files(place, job, result)
+        result = with_key(result, job, cell.capture, pins.locked(job.backend)) if cell.capture else result
         return Cell(msgspec.structs.replace(result, log=None), cell.capture, place)
     if result.status == "skipped":
         raise ValueError("its result says that it was skipped, and it was planned")

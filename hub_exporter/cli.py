@@ -105,6 +105,7 @@ def export(
     require: Require = None,
     create_pr: CreatePr = False,
     dry_run: Annotated[bool, _option("Export, then only say what would be published", "--dry-run")] = False,
+    force: Annotated[bool, _option("Export also what is published as it would be made", "--force")] = False,
     no_verify: Annotated[bool, _option("Do not compare with the original model", "--no-verify")] = False,
     isolate: Isolate = False,
     as_json: AsJson = False,
@@ -119,7 +120,7 @@ def export(
     report = Report(quiet=quiet)
 
     def run() -> ExitCode:
-        prepared = session.prepare(report, sources or (), recipe, _flags(context.params), only)
+        prepared = session.prepare(report, sources or (), recipe, _flags(context.params), only, stale_only=not force)
         wishes = session.wishes(prepared.plan, require, create_pr, dry_run)
         options = session.Options(wishes, not no_verify, keep_work, environments.wanted(isolate))
         made = [session.export_model(report, work, options) for work in session.works(prepared.plan)]
@@ -150,6 +151,9 @@ def plan(
     shard: Annotated[
         str | None, _option("One of several parts of the models, for runs of their own, as in `2/5`", metavar="I/N")
     ] = None,
+    stale_only: Annotated[
+        bool, _option("Leave out what is published as it would be made (see `check`)", "--stale-only")
+    ] = False,
     save: Annotated[
         Path | None, _option("Write the plan for `run` and `publish`, each job on its own runner", metavar="FILE")
     ] = None,
@@ -169,7 +173,14 @@ def plan(
     def run() -> ExitCode:
         fan_out, part = save is not None or output == "matrix", matrix.shard(shard) if shard else (1, 1)
         prepared = session.prepare(
-            report, sources or (), recipe, _flags(context.params), only, fan_out=fan_out, part=part
+            report,
+            sources or (),
+            recipe,
+            _flags(context.params),
+            only,
+            fan_out=fan_out,
+            part=part,
+            stale_only=stale_only,
         )
         made = prepared.plan
         text = matrix.matrix(made, part) if output == "matrix" else ""
@@ -257,6 +268,99 @@ def pins(
         else:
             report.survey(found)
         return ExitCode.OK
+
+    _end(report, run)
+
+
+@app.command(short_help="Say which published files are stale, and why")
+def check(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(help="Published repositories or folders", metavar="TARGET", show_default=False),
+    ] = None,
+    recipe: RecipeFile = None,
+    output: Annotated[
+        Literal["table", "json", "matrix"],
+        _option("On stdout `json`, or `matrix` of the stale jobs; `table` if not given", "--format"),
+    ] = "table",
+    quiet: Quiet = False,
+) -> None:
+    """Say of every published job whether it is current, and otherwise why not: the model, the recipe, the pins or the
+    layout changed, or a file is missing or altered. Nothing is downloaded but what the repositories say of themselves.
+    Without a recipe a job is compared with what it was asked to be."""
+    from hub_exporter import matrix, session
+    from hub_exporter.report import Report
+
+    report = Report(quiet=quiet)
+
+    def run() -> ExitCode:
+        checked = session.check_targets(targets or (), recipe)
+        report.findings(checked.findings)
+        if output == "json":
+            report.data(checked.findings)
+        if output == "matrix":
+            text = matrix.matrix_of(checked.findings, checked.requests, checked.runners)
+            stale = sum(finding.status == "stale" for finding in checked.findings)
+            report.text(f"{text}\n")
+            report.outputs({"matrix": text, "count": str(stale)})
+        return session.check_code(checked.findings)
+
+    _end(report, run)
+
+
+Target = Annotated[str, typer.Argument(help="A published repository or folder", metavar="TARGET", show_default=False)]
+SourceNow = Annotated[str | None, _option("Where the model is now, if it was a folder", "--source", metavar="FOLDER")]
+RowsNow = Annotated[str | None, _option("Where its rows are now, if they were a file", "--dataset", metavar="FILE")]
+
+
+@app.command(short_help="Compare published files with their model again")
+def verify(
+    target: Target,
+    only: Only = None,
+    source: SourceNow = None,
+    dataset: RowsNow = None,
+    isolate: Isolate = False,
+    quiet: Quiet = False,
+) -> None:
+    """Download what is published and compare it with the model that it was made of, with the same rows. Nothing is
+    exported, and nothing written."""
+    from hub_exporter import again, environments, session
+    from hub_exporter.report import Report
+
+    report = Report(quiet=quiet)
+    _end(
+        report,
+        lambda: session.verify_target(
+            report, again.published(target, only or (), source, dataset), environments.wanted(isolate)
+        ),
+    )
+
+
+@app.command(short_help="Rebuild published files and compare them byte for byte")
+def reproduce(
+    target: Target,
+    only: Only = None,
+    source: SourceNow = None,
+    dataset: RowsNow = None,
+    isolate: Isolate = False,
+    output: Annotated[
+        Literal["text", "json"], _option("`json` writes to stdout; `text` if not given", "--format")
+    ] = "text",
+    quiet: Quiet = False,
+) -> None:
+    """Rebuild from the index what is published, and compare: the model at its commit, the same request, the same rows.
+    Where a file is another, its first difference is named."""
+    from hub_exporter import again, environments, session
+    from hub_exporter.report import Report
+
+    report = Report(quiet=quiet)
+
+    def run() -> ExitCode:
+        made = again.published(target, only or (), source, dataset)
+        found, code = session.reproduce_target(report, made, environments.wanted(isolate))
+        if output == "json":
+            report.data(found)
+        return code
 
     _end(report, run)
 

@@ -37,6 +37,10 @@ class ExitCode(enum.IntEnum):
     """At least one written file disagrees with its model; such a file is never kept."""
     HUB = 8
     """The Hub did not answer, or refused."""
+    STALE = 9
+    """`check`: at least one published job is stale, or was never published."""
+    DIFFERENT = 10
+    """`reproduce`: at least one rebuilt file is not byte for byte the published one."""
     INTERRUPTED = 130
     """Ctrl-C."""
 

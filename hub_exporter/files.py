@@ -5,6 +5,7 @@ Only names are looked at here, so that the same rules hold for a folder and for 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable
@@ -15,6 +16,9 @@ from hub_exporter.errors import SourceError
 
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
+
+LARGEST_IN_GIT = 10_000_000
+"""Bytes of a file that the Hub may still keep in git; it tells git's digest of such a file, and no other."""
 
 _SIDE_FILES = (
     "config.json",
@@ -45,6 +49,17 @@ _WEIGHTS_OR_CODE = re.compile(r".*\.(safetensors|bin|pth?|ckpt|h5|msgpack|ot|pkl
 
 _VARIANTS = ("consolidated*", "*.fp16.*", "*.bf16.*", "adapter_model*", "diffusion_pytorch_model*")
 """safetensors files at the root that transformers does not load."""
+
+
+def git_name(data: bytes) -> str:
+    """What git calls a file of this content."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def job_name(path: str) -> str:
+    """`org/Qwen2.5-0.5B` -> `Qwen2_5-0_5B`: no dot, because the parts of a job's name are joined by dots."""
+    last = path.rpartition("/")[2].replace(".", "_")
+    return re.sub(r"[^A-Za-z0-9_-]", "-", last) or "model"
 
 
 def expanded(path: str) -> Path:

@@ -61,6 +61,12 @@ def add(head: str, missing: dict[str, Any], tags: Sequence[str]) -> str:
     return made if parse(made) == expected else head
 
 
+def replaced(head: str, key: str, value: str) -> str:
+    """The block with another value for a key of ours, a text on one line; as it was where it does not have the key."""
+    line = _yaml({key: value}).rstrip("\n")
+    return re.sub(rf"^{re.escape(key)}:[^\r\n]*", lambda found: line, head, count=1, flags=re.MULTILINE)
+
+
 def _yaml(entries: dict[str, Any]) -> str:
     text: str = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True, width=float("inf"))
     return text

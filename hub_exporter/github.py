@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from hub_exporter import wording
-from hub_exporter.records import JobResult, ModelReport, Plan, Publication
+from hub_exporter.records import Finding, JobResult, ModelReport, Plan, Publication
 
 
 def group(title: str) -> str:
@@ -119,12 +119,29 @@ def planned(plan: Plan) -> str:
     return text if len(text.encode()) <= SUMMARY_LIMIT else f"### {count}\n\nToo many to list: see the log.\n"
 
 
+def findings(found: Sequence[Finding]) -> str:
+    """What `check` says, for the step summary: a row for each job that is not current."""
+    rows = [
+        (wording.code(one.job), wording.code(one.target), one.status, wording.inline(wording.why(one)))
+        for one in found
+        if one.status != "current"
+    ]
+    text = "\n".join(["", *_table(("job", "target", "status", "why"), rows[:FINDINGS])]) if rows else ""
+    more = f"\n\nAnd {wording.plural(len(rows) - FINDINGS, 'more job')}." if len(rows) > FINDINGS else ""
+    current = len(found) - len(rows)
+    return f"### Published exports\n\n{wording.plural(current, 'job')} of {len(found)} current.\n{text}{more}\n"
+
+
+FINDINGS = 500
+"""Jobs that a summary lists."""
+
+
 def _model_summary(report: ModelReport) -> str:
     lines = [f"### {wording.inline(report.source)}", "", *_became(report)]
     if report.results:
         head = ("job", "outcome", "level", "size", "agreement", "time")
         lines += ["", *_table(head, map(_job_row, report.results))]
-    lost = [result for result in report.results if result.status != "passed"]
+    lost = [result for result in report.results if result.status not in ("passed", "current")]
     lines += ["", *(line for result in lost for line in _lost(result))] if lost else []
     files = [artifact for result in report.results for artifact in result.artifacts]
     if files and report.publication:

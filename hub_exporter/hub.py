@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import glob
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hub_exporter.errors import HubError, SourceError
-from hub_exporter.files import listing, require_config, wanted, weight_candidates
+from hub_exporter.files import LARGEST_IN_GIT, listing, require_config, wanted, weight_candidates
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelInfo
@@ -47,6 +48,8 @@ class Snapshot:
     """All files of the repository, fetched or not; offline those that the cache knows."""
     remote: Mapping[str, RemoteFile] = field(default_factory=dict)
     """Weights that were left on the Hub."""
+    files: Mapping[str, RemoteFile] = field(default_factory=dict)
+    """What the Hub tells of all files; nothing where it was not asked."""
 
 
 def fetch(repo: str, revision: str | None = None, *, code: bool = False, weights: bool = True) -> Snapshot:
@@ -71,7 +74,7 @@ def fetch(repo: str, revision: str | None = None, *, code: bool = False, weights
         folder = Path(snapshot_download(repo, revision=revision, allow_patterns=patterns))
         if folder.name != info.sha:
             raise HubError(f"`{repo}` changed while it was fetched", hint="Run the command again")
-    return Snapshot(repo, revision, folder.name, folder, names, left)
+    return Snapshot(repo, revision, folder.name, folder, names, left, files)
 
 
 def head(repo: str, commit: str, path: str, count: int) -> bytes:
@@ -113,6 +116,8 @@ class Revision:
     restricted: bool
     """Private, or gated: not everybody can read it."""
     files: Mapping[str, RemoteFile]
+    card: Mapping[str, Any] = field(default_factory=dict)
+    """Metadata of its README.md."""
 
 
 def look(repo: str, revision: str | None = None) -> Revision | None:
@@ -127,7 +132,8 @@ def look(repo: str, revision: str | None = None) -> Revision | None:
             raise
         except RepositoryNotFoundError:
             return None
-    return Revision(repo, str(info.sha), bool(info.private or info.gated), _files(info))
+    card = info.card_data.to_dict() if info.card_data else {}  # type: ignore[no-untyped-call]
+    return Revision(repo, str(info.sha), bool(info.private or info.gated), _files(info), card)
 
 
 def _files(info: ModelInfo) -> dict[str, RemoteFile]:
@@ -146,6 +152,64 @@ def content(repo: str, commit: str, path: str) -> bytes:
         return Path(patiently(lambda: hf_hub_download(repo, path, revision=commit))).read_bytes()
 
 
+def small_file(repo: str, commit: str, path: str) -> bytes:
+    """A file of a commit in one request, past the cache: for somebody who looks at many repositories once."""
+    return head(repo, commit, path, LARGEST_IN_GIT)
+
+
+def commits_of(author: str, repos: Iterable[str]) -> dict[str, str]:
+    """The commits that the default branches of an author's model repositories name now: a request for many of them.
+
+    Those that are not listed, private ones of others for instance, are missing. It is given up after a page for each
+    of them, which is what asking one by one would cost.
+    """
+    from huggingface_hub import HfApi
+
+    wanted, found = set(repos), {}
+
+    def ask() -> None:
+        for info in itertools.islice(HfApi().list_models(author=author, expand=["sha"]), LISTED * len(wanted)):
+            if info.id in wanted:
+                found[info.id] = str(info.sha)
+            if len(found) == len(wanted):
+                return
+
+    with explained(author, None, "author"):
+        patiently(ask)
+    return found
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """An open pull request."""
+
+    number: int
+    title: str
+
+
+def find_proposal(repo: str, beginning: str, author: str) -> Proposal | None:
+    """The oldest open pull request of this author whose title begins like that."""
+    from huggingface_hub import HfApi
+
+    def ask() -> list[Proposal]:
+        found = HfApi().get_repo_discussions(
+            repo, author=author, discussion_type="pull_request", discussion_status="open"
+        )
+        return [Proposal(one.num, one.title) for one in found if one.title.startswith(beginning)]
+
+    with explained(repo, None, "model"):
+        return min(patiently(ask), key=lambda one: one.number, default=None)
+
+
+@functools.cache
+def me() -> str | None:
+    """Whose token this process has, if it has one."""
+    from huggingface_hub import HfApi, get_token
+
+    with explained("whoami", None, "account"):
+        return str(patiently(lambda: HfApi().whoami())["name"]) if get_token() else None
+
+
 def fresh_copy(repo: str, commit: str, paths: Iterable[str], cache: Path) -> Path:
     """Files of a commit as somebody who never had them gets them: links into the new cache `cache`."""
     from huggingface_hub import snapshot_download
@@ -159,16 +223,20 @@ def _cached(repo: str, revision: str | None, code: bool) -> Snapshot:
     from huggingface_hub import get_cached_repo_tree, snapshot_download
     from huggingface_hub.errors import CachedRepoTreeNotFoundError
 
-    patterns, names = None, None
+    patterns, names, files = None, None, {}
     try:
-        names = tuple(sorted(file.path for file in get_cached_repo_tree(repo, revision=revision)))
+        for file in get_cached_repo_tree(repo, revision=revision):
+            files[file.path] = RemoteFile(file.size, file.lfs.sha256 if file.lfs else None, file.blob_id)
+        names = tuple(sorted(files))
         patterns = [glob.escape(name) for name in wanted(names, code=code)]
     except CachedRepoTreeNotFoundError:
         pass  # cached by another program, file by file: what is there is all that is known
     folder = Path(snapshot_download(repo, revision=revision, local_files_only=True, allow_patterns=patterns))
-    return Snapshot(repo, revision, folder.name, folder, names or listing(folder))
+    return Snapshot(repo, revision, folder.name, folder, names or listing(folder), {}, files)
 
 
+LISTED = 100
+"""Repositories on a page of a listing, at least."""
 ATTEMPTS = 5
 """How often a request is made that the Hub is too busy to answer."""
 LONGEST_WAIT = 300.0

@@ -215,19 +215,20 @@ def _uploading(repo: str) -> Iterator[None]:
 # ── Pull requests ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def find_pull_request(repo: str, title: str, author: str) -> int | None:
-    """Number of the newest open pull request with this title and by this author."""
+def close(repo: str, number: int, text: str) -> None:
+    """Close a pull request, and say why."""
     from huggingface_hub import HfApi
 
     with explained(repo, None, "model"):
-        found = patiently(
-            lambda: list(
-                HfApi().get_repo_discussions(
-                    repo, author=author, discussion_type="pull_request", discussion_status="open"
-                )
-            )
-        )
-    return max((discussion.num for discussion in found if discussion.title == title), default=None)
+        patiently(lambda: HfApi().change_discussion_status(repo, number, new_status="closed", comment=text))
+
+
+def retitle(repo: str, number: int, title: str) -> None:
+    """Let a pull request have another title."""
+    from huggingface_hub import HfApi
+
+    with explained(repo, None, "model"):
+        patiently(lambda: HfApi().rename_discussion(repo, number, new_title=title))
 
 
 def describe(repo: str, number: int, text: str) -> str:

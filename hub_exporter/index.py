@@ -12,6 +12,7 @@ import msgspec
 
 from hub_exporter import __version__, folder
 from hub_exporter.errors import TargetError
+from hub_exporter.keys import same_files
 from hub_exporter.records import (
     INDEX_FILE,
     SCHEMA_VERSION,
@@ -20,11 +21,13 @@ from hub_exporter.records import (
     Index,
     JobResult,
     ModelRun,
+    Past,
     ResolvedModel,
     Row,
     from_json,
 )
 from hub_exporter.standing import Standing
+from hub_exporter.wording import max_difference
 
 
 def read_index(target: Standing) -> Index | None:
@@ -32,18 +35,28 @@ def read_index(target: Standing) -> Index | None:
     place = target.place(INDEX_FILE)
     try:
         data = target.read(INDEX_FILE)
-        if data is None:
-            return None
+    except OSError as error:
+        raise _unreadable(place, error) from error
+    return None if data is None else parse_index(data, place)
+
+
+def parse_index(data: bytes, place: str) -> Index:
+    """The index that was read from `place`. Raises TargetError where it cannot be trusted."""
+    try:
         fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         if msgspec.json.decode(fields.get("schema", b"0"), type=int) > SCHEMA_VERSION:
             raise TargetError(f"{place} was written by a newer hub-exporter", hint="Upgrade hub-exporter")
         index = from_json(data, Index)
         for artifact in listed(index):
             folder.inside(artifact.path)
-    except (msgspec.DecodeError, ValueError, OSError) as error:
-        hint = "Choose another target; or delete this file, and what earlier exports left counts as yours"
-        raise TargetError(f"{place} cannot be read: {error}", hint=hint) from error
+    except (msgspec.DecodeError, ValueError) as error:
+        raise _unreadable(place, error) from error
     return index
+
+
+def _unreadable(place: str, error: Exception) -> TargetError:
+    hint = "Choose another target; or delete this file, and what earlier exports left counts as yours"
+    return TargetError(f"{place} cannot be read: {error}", hint=hint)
 
 
 def listed(index: Index | None) -> Iterator[Artifact]:
@@ -59,17 +72,22 @@ def make_index(run: ModelRun, side_files: tuple[Artifact, ...], previous: Index 
     The same files from the same model give the same index: a run that found nothing new changes no byte.
     """
     carried = _carried(run, previous, target)
-    kept = {result.job for result in carried}
-    own = [public_result(result, run.work) for result in run.results if result.job not in kept]
+    kept = set(map(_kind, carried))
+    own = [public_result(result, run.work) for result in run.results if _kind(result) not in kept]
     jobs = [*(_settled(result, run.capture, previous) for result in own), *carried]
-    order = {job.job: number for number, job in enumerate(previous.jobs)} if previous else {}
+    order = {_kind(job): number for number, job in enumerate(previous.jobs)} if previous else {}
     return Index(
         tool=f"hub-exporter {__version__}",
         source=_source(run.model, previous),
         capture=public_capture(run.capture),
-        jobs=tuple(sorted(jobs, key=lambda job: order.get(job.job, len(order)))),
+        jobs=tuple(sorted(jobs, key=lambda job: order.get(_kind(job), len(order)))),
         side_files=side_files,
     )
+
+
+def _kind(job: JobResult) -> tuple[str, str]:
+    """What tells the jobs of one target apart; their names may have been numbered differently in another recipe."""
+    return job.backend, job.variant
 
 
 def _same_model(previous: Index | None, model: ResolvedModel) -> bool:
@@ -77,7 +95,9 @@ def _same_model(previous: Index | None, model: ResolvedModel) -> bool:
     as our own commit into the model's repository does."""
     if previous is None:
         return False
-    return previous.source.commit == model.commit or bool(model.files and previous.source.files == model.files)
+    return previous.source.commit == model.commit or bool(
+        model.files and same_files(previous.source.files, model.files)
+    )
 
 
 def _source(model: ResolvedModel, previous: Index | None) -> ResolvedModel:
@@ -94,11 +114,11 @@ def _carried(run: ModelRun, previous: Index | None, target: Standing) -> tuple[J
     """
     if previous is None or not _same_model(previous, run.model):
         return ()
-    now = {result.job: result.status for result in run.results}
+    now = {_kind(result): result.status for result in run.results}
     candidates = [
         job
         for job in previous.jobs
-        if job.job not in now or (job.status == "passed" and now[job.job] in ("failed", "skipped"))
+        if _kind(job) not in now or (job.status == "passed" and now[_kind(job)] in ("failed", "skipped"))
     ]
     there = [job for job in candidates if all(target.has(artifact.path) for artifact in job.artifacts)]
     return tuple(_with_rows(job, previous.capture, run.capture) for job in there)
@@ -107,11 +127,31 @@ def _carried(run: ModelRun, previous: Index | None, target: Standing) -> tuple[J
 def _settled(result: JobResult, capture: CaptureSpec | None, previous: Index | None) -> JobResult:
     """The earlier result, where it says the same of the same files: times and the last digits differ from run to run,
     and are no reason to publish again."""
-    before = next((job for job in previous.jobs if job.job == result.job), None) if previous else None
+    before = next((job for job in previous.jobs if _kind(job) == _kind(result)), None) if previous else None
     if before is None or previous is None or result.status != "passed":
         return result
     before = _with_rows(before, previous.capture, capture)
-    return before if _essence(before) == _essence(result) else result
+    if _essence(before) == _essence(result):
+        return before
+    return msgspec.structs.replace(result, history=(*before.history, *_past(before, previous.source))[-REMEMBERED:])
+
+
+REMEMBERED = 9
+"""Publications before the last that a job keeps the figures of."""
+
+
+def _past(job: JobResult, source: ResolvedModel) -> tuple[Past, ...]:
+    if job.status != "passed":
+        return ()
+    made = Past(
+        commit=source.commit,
+        pins=job.key.pins if job.key else "",
+        difference=max_difference(job.verification) if job.verification else None,
+        size=sum(artifact.size for artifact in job.artifacts),
+        seconds=job.seconds,
+        latency=job.verification.latency if job.verification else None,
+    )
+    return (made,)
 
 
 def _essence(result: JobResult) -> JobResult:
@@ -121,10 +161,12 @@ def _essence(result: JobResult) -> JobResult:
         result,
         seconds=0.0,
         peak_memory=0,
+        history=(),
         clients=(),
         size_ratio=None,
         export=export and msgspec.structs.replace(export, seconds={}),
-        verification=checked and msgspec.structs.replace(checked, reason="", cases=(), decodes=(), notes=()),
+        verification=checked
+        and msgspec.structs.replace(checked, reason="", cases=(), decodes=(), notes=(), latency=None),
     )
 
 

@@ -6,12 +6,14 @@ A part holds whole models: what is published of one model is one commit.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from hub_exporter.catalogue import BACKENDS, PYTHON
 from hub_exporter.errors import UsageError
-from hub_exporter.records import ModelRequest, Plan
+from hub_exporter.plan import Label, minutes_of
+from hub_exporter.records import Finding, ModelRequest, ModelSettings, Plan
 
 MOST_JOBS = 256
 """Of one matrix."""
@@ -25,14 +27,34 @@ def matrix(plan: Plan, part: tuple[int, int] = (1, 1)) -> str:
     `part` is the one that the plan was made of. Raises UsageError where it does not fit into a matrix, and says in how
     many parts it would.
     """
-    include = [
-        {"job": job.name, "runner": job.runner, "python": job.python, "minutes": job.minutes} for job in plan.jobs
+    cells = [(job.name, job.runner, job.python, job.minutes) for job in plan.jobs]
+    return _fitting(cells, plan.requests, part)
+
+
+def matrix_of(findings: Sequence[Finding], requests: Mapping[str, ModelRequest], runners: Mapping[str, Label]) -> str:
+    """The same of the jobs that are stale, on runners that are labelled by kind of machine; `requests` by target."""
+    stale = [finding for finding in findings if finding.status == "stale"]
+    cells = [
+        (
+            found.job,
+            runners[BACKENDS[found.backend].runner],
+            PYTHON,
+            minutes_of(requests[found.target].settings if found.target in requests else ModelSettings()),
+        )
+        for found in stale
     ]
+    return _fitting(cells, tuple(requests.values()), (1, 1))
+
+
+def _fitting(
+    cells: Sequence[tuple[str, Label, str, int]], requests: Sequence[ModelRequest], part: tuple[int, int]
+) -> str:
+    include = [dict(zip(("job", "runner", "python", "minutes"), cell, strict=True)) for cell in cells]
     text = msgspec.json.encode({"include": include}).decode()
     size = len(text.encode("utf-16-le"))
     if len(include) <= MOST_JOBS and size <= MOST_BYTES:
         return text
-    parts = part[1] * _parts(plan.requests, min(MOST_JOBS, MOST_BYTES * len(include) // size))
+    parts = part[1] * _parts(requests, min(MOST_JOBS, MOST_BYTES * len(include) // size))
     what = f"{len(include):,} jobs" if len(include) > MOST_JOBS else f"A matrix of {size / 1e6:.1f} MB"
     raise UsageError(
         f"{what} are too much for one run of a workflow, which takes {MOST_JOBS} jobs and 1 MB",

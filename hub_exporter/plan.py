@@ -14,12 +14,24 @@ import msgspec
 
 from hub_exporter.catalogue import BACKENDS, PYTHON, RUNNERS, SET_UP, STAGES, Backend
 from hub_exporter.errors import UsageError
-from hub_exporter.files import expanded
-from hub_exporter.records import Job, ModelRequest, Plan, ResolvedModel, Runner, RunnerGroup, Skip
+from hub_exporter.files import expanded, job_name
+from hub_exporter.records import (
+    Finding,
+    Job,
+    ModelRequest,
+    ModelSettings,
+    Plan,
+    ResolvedModel,
+    Runner,
+    RunnerGroup,
+    Skip,
+)
 from hub_exporter.tasks import TASKS, dataset_for
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@.+)?")
 _MINUTES = 60
+
+UP_TO_DATE = "it is published as it would be made"
 
 Label = str | tuple[str, ...] | RunnerGroup
 """What `runs-on` takes."""
@@ -40,7 +52,7 @@ def make_plan(
     UsageError for patterns that match nothing and for a target that cannot be one.
     """
     named = unique_names(models)
-    labels = {kind: label_of(runner) for kind, runner in {**RUNNERS, **(runners or {})}.items()}
+    labels = labels_of(runners or {})
     planned = [
         item
         for request, model in zip(requests, named, strict=True)
@@ -54,18 +66,36 @@ def make_plan(
     )
 
 
+def names_of(requests: Sequence[ModelRequest]) -> tuple[str, ...]:
+    """The names that the models of these requests have in a plan, before they are resolved: no two share one."""
+    return _unique([job_name(_last(request.settings.source)) for request in requests])
+
+
+def _last(source: str) -> str:
+    folder = expanded(source)
+    return folder.resolve().name if folder.is_dir() else source.partition("@")[0]
+
+
 def unique_names(models: Sequence[ResolvedModel]) -> tuple[ResolvedModel, ...]:
     """The models with names that no two share: the second `bert` becomes `bert-2`."""
-    taken: set[str] = set()
-    named = []
-    for model in models:
-        name, count = model.name, 1
-        while name in taken or (count > 1 and any(name == other.name for other in models)):
+    names = _unique([model.name for model in models])
+    return tuple(msgspec.structs.replace(model, name=name) for model, name in zip(models, names, strict=True))
+
+
+def _unique(names: Sequence[str]) -> tuple[str, ...]:
+    given: list[str] = []
+    for wanted in names:
+        name, count = wanted, 1
+        while name in given or (count > 1 and name in names):
             count += 1
-            name = f"{model.name}-{count}"
-        taken.add(name)
-        named.append(msgspec.structs.replace(model, name=name))
-    return tuple(named)
+            name = f"{wanted}-{count}"
+        given.append(name)
+    return tuple(given)
+
+
+def labels_of(runners: Mapping[str, str | tuple[str, ...] | Runner]) -> dict[str, Label]:
+    """Kind of machine -> what `runs-on` takes, where the recipe says something of some of them."""
+    return {kind: label_of(runner) for kind, runner in {**RUNNERS, **runners}.items()}
 
 
 def label_of(runner: str | tuple[str, ...] | Runner) -> Label:
@@ -79,6 +109,17 @@ def label_of(runner: str | tuple[str, ...] | Runner) -> Label:
     return runner.label
 
 
+def without_current(plan: Plan, current: Sequence[Finding]) -> Plan:
+    """The plan without the jobs that are published as they would be made, by target, backend and variant."""
+    done = {(finding.target, finding.backend, finding.variant) for finding in current}
+    skips = [
+        Skip(name=found.job, reason=found.note or UP_TO_DATE, source=found.source, target=found.target, current=True)
+        for found in current
+    ]
+    left = tuple(job for job in plan.jobs if (job.target, job.backend, job.variant) not in done)
+    return msgspec.structs.replace(plan, jobs=left, skipped=(*plan.skipped, *skips))
+
+
 def pin_datasets(plan: Plan, commits: Mapping[tuple[str, str | None], str]) -> Plan:
     """The plan with every dataset at its commit, by (path, revision), so that all jobs draw the same rows."""
 
@@ -89,6 +130,11 @@ def pin_datasets(plan: Plan, commits: Mapping[tuple[str, str | None], str]) -> P
         return msgspec.structs.replace(job, dataset=msgspec.structs.replace(job.dataset, revision=commit))
 
     return msgspec.structs.replace(plan, jobs=tuple(map(pinned, plan.jobs)))
+
+
+def minutes_of(settings: ModelSettings) -> int:
+    """After which the runner of a job is stopped."""
+    return STAGES * (settings.time_limit or _MINUTES) + SET_UP
 
 
 def hub_target(target: str) -> str | None:
@@ -107,7 +153,8 @@ def hub_target(target: str) -> str | None:
     return repo
 
 
-def _target(request: ModelRequest, model: ResolvedModel) -> str:
+def target_of(request: ModelRequest, name: str) -> str:
+    """Where the model of this name is published to. Raises UsageError for what several models cannot share."""
     target = request.settings.target
     repo = hub_target(target)
     if repo is not None and request.shared_target:
@@ -120,7 +167,7 @@ def _target(request: ModelRequest, model: ResolvedModel) -> str:
     folder = str(expanded(target)) if target.startswith("~") else target
     if not request.shared_target:
         return folder
-    within = f"{folder.rstrip('/')}/{model.name}"
+    within = f"{folder.rstrip('/')}/{name}"
     return f"./{within}" if hub_target(within) else within
 
 
@@ -131,8 +178,8 @@ def _jobs(
     machine: str | None,
     pins: Mapping[str, str],
 ) -> Iterator[Job | Skip]:
-    settings, task, target = request.settings, TASKS[model.task], _target(request, model)
-    minutes = settings.time_limit or _MINUTES
+    settings, task, target = request.settings, TASKS[model.task], target_of(request, model.name)
+    limit = settings.time_limit or _MINUTES
     for backend, variant in itertools.product(settings.backends, settings.variants):
         row, name = BACKENDS[backend], f"{model.name}.{backend}.{variant}"
         reason = next(_obstacles(row, variant, task.layout, machine), None)
@@ -149,8 +196,8 @@ def _jobs(
             runner=runners[row.runner],
             python=PYTHON,
             pins=pins.get(backend, ""),
-            time_limit=60.0 * minutes,
-            minutes=STAGES * minutes + SET_UP,
+            time_limit=60.0 * limit,
+            minutes=minutes_of(settings),
             target=target,
         )
 
@@ -165,8 +212,13 @@ def _obstacles(backend: Backend, variant: str, layout: str, machine: str | None)
         yield f"`{backend.name}` cannot make `{variant}` yet, only {known}"
 
 
+def matches(name: str, only: Sequence[str]) -> bool:
+    """Whether a job is one of those that are asked for by patterns of names; all are where there are none."""
+    return not only or any(fnmatchcase(name, pattern) for pattern in only)
+
+
 def _matching(planned: list[Job | Skip], only: Sequence[str]) -> list[Job | Skip]:
-    chosen = [item for item in planned if any(fnmatchcase(item.name, pattern) for pattern in only)]
+    chosen = [item for item in planned if matches(item.name, only)]
     if not chosen:
         names = [f"`{item.name}`" for item in planned[:_SHOWN]]
         more = [f"{len(planned) - _SHOWN} more"] if len(planned) > _SHOWN else []

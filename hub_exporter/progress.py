@@ -16,7 +16,7 @@ from rich.text import Text
 from hub_exporter import github, wording
 from hub_exporter.records import Event
 
-STYLES = {"passed": "green", "mismatch": "bold red", "failed": "red", "skipped": "yellow"}
+STYLES = {"passed": "green", "mismatch": "bold red", "failed": "red", "skipped": "yellow", "current": "green"}
 """Outcome -> colour; the word itself is always there."""
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hub_exporter import folder, hub, hub_write
-from hub_exporter.card import render_pull_request, title
+from hub_exporter.card import proposal_title, render_pull_request
 from hub_exporter.errors import HubError
 from hub_exporter.hub import Revision
 from hub_exporter.hub_write import Pushed, Unsettled, Upload
@@ -142,35 +142,44 @@ class _Publishing:
         return hub_write.push(at, uploads, deletions, _message(content.index), **options)
 
     def _propose(self, main: Repository, content: Content, files: tuple[Change, ...]) -> Publication:
-        """One pull request: the one that is open for this source commit already, or a new one."""
-        author = hub_write.check_may_propose(self._repo)
-        number = hub_write.find_pull_request(self._repo, _message(content.index), author)
-        if number is None:
+        """One pull request: ours that is open, whatever commit of the model it was opened for, or a new one."""
+        author, title = hub_write.check_may_propose(self._repo), _message(content.index)
+        found = hub.find_proposal(self._repo, proposal_title(content.index.source), author)
+        if found is None:
             assert main.at is not None
             text = render_pull_request(content.index, self._repo, None)
             pushed = self._push(main.at, content, files, propose=True, description=text)
             commit, number = pushed.commit, pushed.pull_request
             assert number is not None
+            self._only_one(number, author, content.index.source)
         else:
-            branch = f"refs/pr/{number}"
+            number, branch = found.number, f"refs/pr/{found.number}"
             standing = Repository(self._repo, hub.look(self._repo, branch))
             assert standing.at is not None
             content, files = self._compared(standing)
             commit = standing.at.commit
             if not _nothing(files):
                 commit = self._push(standing.at, content, files, branch=branch).commit
+            if found.title != title:
+                hub_write.retitle(self._repo, number, title)
         self._check(commit, content)
         url = hub_write.describe(self._repo, number, render_pull_request(content.index, self._repo, number))
         return self._published(commit, files, number, url)
 
+    def _only_one(self, number: int, author: str, model: ResolvedModel) -> None:
+        """Somebody may have opened one at the same time: the later of them is closed, and the other one updated."""
+        first = hub.find_proposal(self._repo, proposal_title(model), author)
+        if first is not None and first.number < number:
+            hub_write.close(self._repo, number, f"The same as pull request {first.number}, which was opened before it.")
+            raise Unsettled(0.0)
+
     def _check(self, commit: str, content: Content) -> None:
-        """Read the published revision again: every file is there, as it was verified."""
+        """Read the published revision again: every file of this run is there, as it was verified."""
         at = hub.look(self._repo, commit)
         published, written = Repository(self._repo, at), content.written()
-        for job in content.index.jobs:
-            for artifact in job.artifacts:
-                if not published.holds(artifact, content.local(artifact.path)):
-                    raise _not_there(self._repo, commit, artifact.path)
+        for path, local in content.made.items():
+            if not published.holds(content.artifacts[path], local):
+                raise _not_there(self._repo, commit, path)
         for path, data in written.items():
             if not published.has_bytes(path, data):
                 raise _not_there(self._repo, commit, path)
@@ -200,7 +209,7 @@ def _nothing(files: tuple[Change, ...]) -> bool:
 
 def _message(index: Index) -> str:
     """Title of the commit or pull request: the same for the same state of the source."""
-    return f"Verified exports of {title(index)} at {index.source.commit.removeprefix('sha256:')[:12]}"
+    return proposal_title(index.source) + index.source.commit.removeprefix("sha256:")[:12]
 
 
 def _not_there(repo: str, commit: str, path: str) -> HubError:

@@ -30,8 +30,9 @@ Level = Literal["parity", "loaded", "exported"]
 never saw. `loaded`: its runtime loads it, but agreement could not be shown. `exported`: nothing could run it here.
 """
 
-Status = Literal["passed", "mismatch", "failed", "skipped"]
-"""How a job ended. `mismatch` means that the written files disagree with the model; their files are dropped."""
+Status = Literal["passed", "mismatch", "failed", "skipped", "current"]
+"""How a job ended. `mismatch` means that the written files disagree with the model; their files are dropped. `current`
+means that what is published was made of the same: nothing was run."""
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -191,6 +192,8 @@ class SourceFile(Record, kw_only=True):
     path: str
     size: int
     sha256: str
+    blob: str | None = None
+    """What git calls the content, where the Hub keeps the file in git: for such files it tells no other digest."""
 
 
 class ResolvedModel(Record, kw_only=True):
@@ -291,6 +294,8 @@ class Skip(Record, kw_only=True):
     source: str = ""
     """Of its model, as the user wrote it."""
     target: str = ""
+    current: bool = False
+    """It is published as it would be made: there is nothing to do."""
 
 
 class Refusal(Record, kw_only=True):
@@ -384,6 +389,44 @@ class Artifact(Record, kw_only=True):
     """Relative to the target."""
     size: int
     sha256: str
+    blob: str | None = None
+    """What git calls the content; `None` where it is too large for the Hub to keep it in git."""
+
+
+class JobRecipe(Record, kw_only=True):
+    """What a job was asked to be, besides its backend and variant: all that the recipe says about its files."""
+
+    task: str
+    engine: EngineOptions = EngineOptions()
+    dataset: DatasetSpec | None = None
+    """At the commit that its rows were drawn at; of a file the name, not where it lies: rows have a digest."""
+    remote_code: bool = False
+
+
+class Past(Record, kw_only=True):
+    """What an earlier publication of a job came to."""
+
+    commit: str
+    """Of the model."""
+    pins: str
+    difference: float | None = None
+    """Largest absolute difference of any output."""
+    size: int
+    seconds: float
+    latency: float | None = None
+
+
+class JobKey(Record, kw_only=True):
+    """What the files of a job are made of, a digest for each part: equal keys mean equal files."""
+
+    source: str
+    """Weights, configuration, side files and code of the model."""
+    recipe: str
+    """Backend, variant and `JobRecipe`."""
+    rows: str
+    pins: str
+    """Lock of the backend; `unlocked:` and another digest where the packages in use were not those of the lock."""
+    layout: int
 
 
 class ExportOutcome(Record, kw_only=True):
@@ -474,6 +517,8 @@ class Verification(Record, kw_only=True):
     decodes: tuple[DecodeResult, ...] = ()
     notes: tuple[str, ...] = ()
     """For the card, such as what the runtime's default precision costs."""
+    latency: float | None = None
+    """Median seconds of a few runs of the first input: noisy, and another on every machine."""
 
 
 class Toolchain(Record, kw_only=True):
@@ -518,6 +563,12 @@ class JobResult(Record, kw_only=True):
     """Where the whole output of its processes is."""
     rows: str | None = None
     """Digest of the rows it was made and checked with; `None` where they are those of the index's `capture`."""
+    key: JobKey | None = None
+    recipe: JobRecipe | None = None
+    lock: dict[str, str] = {}
+    """Package -> version in the backend's lock, to tell later which of them moved."""
+    history: tuple[Past, ...] = ()
+    """The publications before this one, the oldest first."""
 
 
 class CellResult(Record, kw_only=True):
@@ -544,6 +595,64 @@ class Index(Record, kw_only=True):
     capture: CaptureSpec | None
     jobs: tuple[JobResult, ...]
     side_files: tuple[Artifact, ...] = ()
+
+
+class State(Record, kw_only=True, omit_defaults=True):
+    """The index in one line of the card's metadata, which the Hub tells together with the names and digests of all
+    files: enough to see that everything is current. Digests are cut short."""
+
+    source: str
+    """Hub id of the model; a name where it was a folder."""
+    revision: str | None = None
+    """As the user wrote it."""
+    commit: str
+    files: str
+    """`keys.source_digest` of the model."""
+    task: str
+    asked: bool = False
+    """The task was named by the user."""
+    remote_code: bool = False
+    side_files: str
+    """Of their names."""
+    folders: dict[str, str]
+    """Folder -> digest of what hub-exporter has in it."""
+    jobs: dict[str, str]
+    """`backend.variant` -> its key without the source: recipe, rows, commit of the dataset, pins, layout."""
+    others: int = 0
+    """Jobs that did not pass, and why is in the index."""
+
+
+class Reason(Record, kw_only=True):
+    """Why a published job is stale."""
+
+    kind: Literal["source", "recipe", "rows", "pins", "layout", "file", "failed", "unverified", "unpublished"]
+    text: str
+
+
+class Finding(Record, kw_only=True):
+    """What `check` says of one job."""
+
+    job: str
+    backend: str
+    variant: str
+    source: str
+    target: str
+    status: Literal["current", "stale", "unknown"]
+    """`unknown`: its source or its target could not be read."""
+    reasons: tuple[Reason, ...] = ()
+    note: str = ""
+    """What moved and is no reason to run it again; for `unknown`, what went wrong."""
+
+
+class Reproduction(Record, kw_only=True):
+    """What came of rebuilding one published job."""
+
+    job: str
+    status: Literal["same", "different", "failed"]
+    file: str = ""
+    """The first that differs."""
+    difference: str = ""
+    """Where it differs first, or why it could not be rebuilt."""
 
 
 class Change(Record, kw_only=True):

@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 from hub_exporter import hub
+from hub_exporter.files import git_name
 from hub_exporter.hub import Revision
 from hub_exporter.records import Artifact
 
@@ -41,8 +42,8 @@ class Repository:
             return False
         if there.sha256 is not None:
             return there.sha256 == artifact.sha256
-        if local is not None:
-            return there.blob == git_name(local.read_bytes())
+        if artifact.blob or local is not None:
+            return there.blob == (artifact.blob or git_name(local.read_bytes() if local else b""))
         return hashlib.sha256(self.read(artifact.path) or b"").hexdigest() == artifact.sha256
 
     def has_bytes(self, path: str, data: bytes) -> bool:
@@ -51,8 +52,3 @@ class Repository:
         if there is not None and there.sha256 is not None:  # where its owner keeps such files as large ones
             return there.sha256 == hashlib.sha256(data).hexdigest()
         return there is not None and there.blob == git_name(data)
-
-
-def git_name(data: bytes) -> str:
-    """What git calls a file of this content."""
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

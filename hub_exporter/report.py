@@ -23,11 +23,13 @@ from hub_exporter.progress import STYLES, LiveProgress, PlainProgress, Progress
 from hub_exporter.records import (
     Change,
     Event,
+    Finding,
     Job,
     JobResult,
     ModelReport,
     Plan,
     Record,
+    Reproduction,
     ResolvedModel,
     Survey,
     to_json,
@@ -112,7 +114,7 @@ class Report:
         if results and not self._quiet:
             self._console.print(_results_table(results))
         for result in results:
-            if result.status != "passed":
+            if result.status not in ("passed", "current"):
                 self._not_passed(result)
 
     def outputs(self, values: Mapping[str, str]) -> None:
@@ -197,8 +199,23 @@ class Report:
                 table.add_row(*map(_cell, row))
             self._console.print(table)
         for skip in plan.skipped:
-            self.line(f"{skip.name} skipped: {skip.reason}", STYLES["skipped"])
+            status = "current" if skip.current else "skipped"
+            self.line(f"{skip.name} {status}: {skip.reason}", STYLES[status])
         _append(self._summary, github.planned(plan))
+
+    def findings(self, found: Sequence[Finding]) -> None:
+        """What is stale and why, what is not, and what could not be read."""
+        if not self._quiet and found:
+            table = _table("job", "target", "status", "why")
+            for finding in found:
+                status = Text(finding.status, _FINDINGS[finding.status])
+                table.add_row(_cell(finding.job), _cell(finding.target), status, _cell(wording.why(finding)))
+            self._console.print(table)
+        for finding in found:
+            if finding.status == "unknown":
+                self.line(f"{finding.target} cannot be judged: {finding.note}", _FINDINGS["unknown"])
+                self.annotate(f"{finding.target} cannot be judged", finding.note, None)
+        _append(self._summary, github.findings(found))
 
     # ── The pins ──
 
@@ -220,6 +237,20 @@ class Report:
                 self.line(f"channel {channel}: {pairs}", indent="  ")
         if survey.unknown:
             self.line(f"The newest versions are not known: {survey.unknown}", "yellow")
+
+    def reproductions(self, found: Sequence[Reproduction]) -> None:
+        """Which rebuilt files are the published ones, and where the others differ first."""
+        for one in found:
+            if one.status == "same":
+                if not self._quiet:
+                    self.line(f"{one.job}: byte for byte the same", "green")
+                continue
+            text = f"{one.job} {one.status}: {one.file}{' ' if one.file else ''}{one.difference}"
+            self.line(text, "red")
+            self.annotate(f"{one.job} {one.status}", text, None)
+
+
+_FINDINGS = {"current": "green", "stale": "yellow", "unknown": "red"}
 
 
 class _Silent:

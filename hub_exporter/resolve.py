@@ -14,7 +14,7 @@ from typing import Any
 from hub_exporter import hub
 from hub_exporter.checkpoint import read_checkpoint
 from hub_exporter.errors import SourceError
-from hub_exporter.files import expanded, listing, require_config, require_inside, side_files, wanted
+from hub_exporter.files import expanded, job_name, listing, require_config, require_inside, side_files, wanted
 from hub_exporter.hub import Snapshot
 from hub_exporter.metadata import (
     Json,
@@ -73,7 +73,7 @@ def _resolved(request: ModelRequest, snapshot: Snapshot) -> ResolvedModel:
     files = tuple(file_of(snapshot, name) for name in sorted({*checkpoint.files, *carried, *code}))
     return ResolvedModel(
         source=source,
-        name=_name(snapshot.repo or folder.name),
+        name=job_name(snapshot.repo or folder.name),
         repo=snapshot.repo or None,
         revision=snapshot.revision,
         commit=snapshot.commit or _commit(files),
@@ -225,9 +225,3 @@ def _commit(files: Sequence[SourceFile]) -> str:
     """What stands in for a commit of a folder: it changes with any file that matters."""
     lines = "".join(f"{file.sha256}  {file.path}\n" for file in files)
     return "sha256:" + hashlib.sha256(lines.encode()).hexdigest()
-
-
-def _name(path: str) -> str:
-    """`org/Qwen2.5-0.5B` -> `Qwen2_5-0_5B`: no dot, because the parts of a job's name are joined by dots."""
-    last = path.rpartition("/")[2].replace(".", "_")
-    return re.sub(r"[^A-Za-z0-9_-]", "-", last) or "model"

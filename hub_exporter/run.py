@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import selectors
 import shutil
@@ -13,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +22,8 @@ from hub_exporter import environments
 from hub_exporter.attempts import next_job
 from hub_exporter.catalogue import BACKENDS
 from hub_exporter.environments import CURRENT, Environment
-from hub_exporter.errors import ERRORS_BY_NAME, HubExporterError, TargetError
+from hub_exporter.errors import ERRORS_BY_NAME, DatasetError, HubExporterError, TargetError
+from hub_exporter.folder import artifact
 from hub_exporter.machine import memory
 from hub_exporter.records import (
     Artifact,
@@ -92,6 +92,67 @@ def run_model(
     steps.end("passed" if usable else "failed", "")
     results = tuple(_run_job(job, places[job.name], capture, work, events, verify) for job in jobs)
     return ModelRun(model=model, work=str(work), capture=capture, results=results)
+
+
+def verify_published(
+    model: ResolvedModel,
+    published: Sequence[tuple[Job, JobResult]],
+    root: Path,
+    work: Path,
+    events: Events,
+    isolate: bool = False,
+) -> tuple[JobResult, ...]:
+    """Compare files that were published, in `root`, with their model once more. Nothing is exported.
+
+    All jobs have the same dataset; the rows that are drawn must be those that the files were made with. Raises like
+    `run_model`.
+    """
+    steps = _Steps(model.name, events)
+    steps.start("rows and reference")
+    places = {job.name: _place(job, work, steps, isolate) for job, _ in published}
+    usable = [place for place in places.values() if isinstance(place, Place)]
+    if usable:
+        capture = _shared(model, [job for job, _ in published], work, steps, True, usable[0].environment)
+        check_rows(published[0][1], capture)
+    steps.end("passed" if usable else "failed", "")
+    return tuple(_verified(job, made, places[job.name], root, work, events) for job, made in published)
+
+
+def check_rows(published: JobResult, capture: CaptureSpec | None) -> None:
+    """Raise DatasetError for other rows than those that a job was made with."""
+    known = published.key.rows if published.key else None
+    if capture is not None and known is not None and capture.digest != known:
+        raise DatasetError(
+            f"The rows of `{capture.path}` are not those that `{published.job}` was made with",
+            hint="Name the dataset as it was with `--dataset`",
+        )
+
+
+def _verified(
+    job: Job, published: JobResult, place: Place | HubExporterError, root: Path, work: Path, events: Events
+) -> JobResult:
+    steps = _Steps(job.name, events)
+    steps.start(job.name)
+    if isinstance(place, HubExporterError):
+        result = _without_place(job, place)
+    else:
+        request = StageRequest(
+            stage="verify",
+            model=job.model,
+            job=job,
+            outcome=published.export,
+            folder=str(root / published.folder),
+            reference=str(work / "reference"),
+        )
+        ended = _run(request, work / f"{job.name}.verify", job.time_limit, steps.step, place.environment)
+        exported = Ended(StageAnswer(outcome=published.export), ended.peak_memory)
+        found, error = ended.answer.verification, ended.answer.error
+        result = _result(job, published.folder, work, exported, found, error, steps.seconds())
+        result = msgspec.structs.replace(
+            result, artifacts=published.artifacts, hint=None if error is None else result.hint
+        )
+    steps.end(result.status, result.reason)
+    return result
 
 
 @dataclass(frozen=True)
@@ -284,15 +345,7 @@ def _reason(verification: Verification | None) -> str:
 def _artifacts(root: Path) -> tuple[Artifact, ...]:
     """Every file below `root`, which is laid out like the target."""
     files = sorted(path for path in root.rglob("*") if path.is_file())
-    return tuple(
-        Artifact(path=path.relative_to(root).as_posix(), size=path.stat().st_size, sha256=_sha256(path))
-        for path in files
-    )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return tuple(artifact(root, path.relative_to(root).as_posix()) for path in files)
 
 
 # ── One process ──

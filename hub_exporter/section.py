@@ -8,6 +8,7 @@ import shlex
 from typing import Any
 
 from hub_exporter import clients, wording
+from hub_exporter.chart import CHART
 from hub_exporter.records import (
     INDEX_FILE,
     Artifact,
@@ -38,6 +39,7 @@ LEVELS = {
 OUTCOMES = {"mismatch": "disagrees with the original model", "failed": "failed", "skipped": "skipped"}
 
 KINDS = (
+    (r"hub-exporter\.svg", "chart of the last publications"),
     (r"export\.json", "manifest for `ExportedModel.from_pretrained`"),
     (r"openvino_(de)?tokenizer\..*", "tokenizer as an OpenVINO graph"),
     (r"openvino_.*\.bin", "weights of the OpenVINO graph"),
@@ -81,6 +83,7 @@ def render_section(index: Index) -> str:
         "provenance": _provenance(index, passed),
         "packages": _packages(passed),
         "notes": [(job.job, note) for job in passed if job.export for note in job.export.notes],
+        "chart": CHART if any(job.history for job in passed) else None,
         "command": _command(index, passed),
         "index_file": INDEX_FILE,
     }

@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from hub_exporter import hub, wording
+from hub_exporter import again, hub, pins, wording
+from hub_exporter.again import Published
 from hub_exporter.catalogue import BACKENDS, RUNNERS
+from hub_exporter.check import Asked, asked_of, check
+from hub_exporter.checks import check_name
 from hub_exporter.errors import ERRORS_BY_NAME, ExitCode, HubError, HubExporterError, UsageError
+from hub_exporter.keys import with_key
 from hub_exporter.machine import memory, this_machine
 from hub_exporter.matrix import requests_of
-from hub_exporter.pins import digest
-from hub_exporter.plan import hub_target, make_plan, pin_datasets, unique_names
+from hub_exporter.plan import (
+    Label,
+    hub_target,
+    labels_of,
+    make_plan,
+    matches,
+    names_of,
+    pin_datasets,
+    without_current,
+)
 from hub_exporter.preflight import GB, Room, fit, rooms, written
+from hub_exporter.progress import Progress
 from hub_exporter.recipe import load_recipe, requests
 from hub_exporter.records import (
     DatasetSpec,
+    Finding,
     Job,
     JobResult,
     ModelReport,
@@ -31,6 +46,7 @@ from hub_exporter.records import (
     Publication,
     PublishSettings,
     Refusal,
+    Reproduction,
     ResolvedModel,
     Skip,
     Status,
@@ -97,32 +113,54 @@ def prepare(
     *,
     fan_out: bool = False,
     part: tuple[int, int] = (1, 1),
+    stale_only: bool = False,
 ) -> Prepared:
     """Read what is asked for, resolve every model of `part`, and plan. Raises UsageError.
 
-    Planned is for this machine; `fan_out` plans for one runner each, and pins the datasets as well.
+    Planned is for this machine; `fan_out` plans for one runner each, and pins the datasets as well. With `stale_only`
+    what is published as it would be made is not planned, and a model of which that is all is not resolved.
     """
     recipe = load_recipe(recipe_file) if recipe_file else None
-    pins = _Pins() if fan_out else None
+    asked = requests_of(requests(recipe, sources, flags), part)
+    settings = recipe.publish if recipe else PublishSettings()
+    proposed = settings.mode == "pull-request"
+    current = _current(asked_of(asked, proposed=proposed), only or ()) if stale_only else _Current((), frozenset())
+    commits = _Commits() if fan_out else None
     found, refused = [], []
-    for request in requests_of(requests(recipe, sources, flags), part):
+    for number, request in enumerate(asked):
         try:
-            model = resolve(request)
-            if pins:
-                pins.add(dataset_for(TASKS[model.task], request.settings.dataset))
-            found.append((request, model))
+            if number not in current.whole:
+                model = resolve(request)
+                if commits:
+                    commits.add(dataset_for(TASKS[model.task], request.settings.dataset))
+                found.append((request, msgspec.structs.replace(model, name=names_of(asked)[number])))
         except HubExporterError as error:
             report.error(error, request.settings.source)
             refused.append(_refusal(request, error))
-    asked, models = [request for request, _ in found], unique_names([model for _, model in found])
-    runners = recipe.runners if recipe else {}
+    models, runners = tuple(model for _, model in found), recipe.runners if recipe else {}
     machine = None if fan_out else this_machine()
-    locks = {backend: digest(backend) for backend in BACKENDS}
-    plan = make_plan(asked, models, runners, only if found else None, machine, locks)
-    plan = pin_datasets(plan, pins.commits) if pins else plan
+    locks = {backend: pins.digest(backend) for backend in BACKENDS}
+    plan = make_plan([request for request, _ in found], models, runners, only if found else None, machine, locks)
+    plan = without_current(pin_datasets(plan, commits.by_dataset) if commits else plan, current.findings)
     plan = fit(plan, rooms(runners) if fan_out else dict.fromkeys(RUNNERS, _this_room()), only or ())
-    settings = recipe.publish if recipe else PublishSettings()
     return Prepared(msgspec.structs.replace(plan, refused=tuple(refused), publish=settings), models)
+
+
+@dataclass(frozen=True)
+class _Current:
+    """Jobs with nothing to do, and the numbers of the requests that ask for no others."""
+
+    findings: tuple[Finding, ...]
+    whole: frozenset[int]
+
+
+def _current(targets: Sequence[Asked], only: Sequence[str]) -> _Current:
+    """What need not be made."""
+    findings = [found for found in check(targets) if found.status == "unknown" or matches(found.job, only)]
+    left = {found.target for found in findings if found.status != "current"}
+    done = {found.target for found in findings} - left
+    whole = frozenset(number for number, one in enumerate(targets) if one.target in done)
+    return _Current(tuple(found for found in findings if found.status == "current"), whole)
 
 
 def _this_room() -> Room:
@@ -130,17 +168,17 @@ def _this_room() -> Room:
     return Room("this machine", memory=round(memory() / GB, 1), advice="run it on a larger one")
 
 
-class _Pins:
+class _Commits:
     """The commits of datasets, each asked for once."""
 
     def __init__(self) -> None:
-        self.commits: dict[tuple[str, str | None], str] = {}
+        self.by_dataset: dict[tuple[str, str | None], str] = {}
 
     def add(self, dataset: DatasetSpec) -> None:
         """Raises DatasetError. Offline the cache decides, when the rows are drawn."""
         key = (dataset.path, dataset.revision)
-        if key not in self.commits and hub_dataset(dataset) and not hub.offline():
-            self.commits[key] = commit_of(dataset)
+        if key not in self.by_dataset and hub_dataset(dataset) and not hub.offline():
+            self.by_dataset[key] = commit_of(dataset)
 
 
 def _refusal(request: ModelRequest, error: HubExporterError) -> Refusal:
@@ -176,7 +214,8 @@ def works(plan: Plan) -> tuple[Work, ...]:
 
 def _skipped(skip: Skip) -> JobResult:
     _, backend, variant = skip.name.rsplit(".", 2)
-    return JobResult(job=skip.name, backend=backend, variant=variant, status="skipped", reason=skip.reason)
+    status: Status = "current" if skip.current else "skipped"
+    return JobResult(job=skip.name, backend=backend, variant=variant, status=status, reason=skip.reason)
 
 
 def wishes(plan: Plan, require: str | None, create_pr: bool, dry_run: bool) -> Wishes:
@@ -191,6 +230,73 @@ def wishes(plan: Plan, require: str | None, create_pr: bool, dry_run: bool) -> W
         create_pr=create_pr or plan.publish.mode == "pull-request",
         dry_run=dry_run,
     )
+
+
+# ── What is published already ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found, and what a matrix of the stale jobs is made of."""
+
+    findings: tuple[Finding, ...]
+    requests: Mapping[str, ModelRequest]
+    """By target; none where only targets were named."""
+    runners: Mapping[str, Label]
+
+
+def check_targets(targets: Sequence[str], recipe_file: Path | None) -> Checked:
+    """Look at targets, or at those of a recipe: with it, targets select among them. Raises UsageError."""
+    if not targets and recipe_file is None:
+        raise UsageError("No target was named", hint="Name a repository, a folder, or a recipe with `--recipe`")
+    recipe = load_recipe(recipe_file) if recipe_file else None
+    proposed = recipe is not None and recipe.publish.mode == "pull-request"
+    asked = asked_of(requests(recipe), proposed=proposed) if recipe else tuple(map(Asked, targets))
+    if recipe and targets:
+        for target in targets:
+            check_name(target, [one.target for one in asked], f"{recipe.path}: there is no model with the target")
+        asked = tuple(one for one in asked if one.target in targets)
+    by_target = {one.target: one.request for one in asked if one.request}
+    return Checked(check(asked), by_target, labels_of(recipe.runners if recipe else {}))
+
+
+def check_code(findings: Sequence[Finding]) -> ExitCode:
+    """Stale before unknown: a schedule has something to do."""
+    statuses = {finding.status for finding in findings}
+    return ExitCode.STALE if "stale" in statuses else ExitCode.HUB if "unknown" in statuses else ExitCode.OK
+
+
+def verify_target(report: Report, made: Published, isolate: bool) -> ExitCode:
+    """Compare published files with their model again. Raises like `run_model`."""
+    with open_scratch() as work, _shown(report, made) as progress:
+        results = _with_logs_kept(again.verify(made, work, progress.event, isolate))
+    report.results(results)
+    return exit_code_of([result.status for result in results])
+
+
+def reproduce_target(report: Report, made: Published, isolate: bool) -> tuple[tuple[Reproduction, ...], ExitCode]:
+    """Rebuild published files and compare them byte for byte. Raises like `run_model`."""
+    for name in again.other_lock(made):
+        report.line(f"{name}: the packages of its backend are not locked as they were then", "yellow")
+    with open_scratch() as work, _shown(report, made) as progress:
+        found = again.reproduce(made, work, progress.event, isolate)
+    report.reproductions(found)
+    statuses = {one.status for one in found}
+    code = ExitCode.FAILED if "failed" in statuses else ExitCode.DIFFERENT if "different" in statuses else ExitCode.OK
+    return found, code
+
+
+@contextmanager
+def open_scratch() -> Iterator[Path]:
+    """A folder for work that leaves nothing."""
+    with tempfile.TemporaryDirectory(prefix="hub-exporter-") as folder:
+        yield Path(folder)
+
+
+def _shown(report: Report, made: Published) -> AbstractContextManager[Progress]:
+    jobs = tuple(job for job, _ in made.jobs)
+    report.begin(made.model, jobs, made.target)
+    return report.progress([made.model.name, *(job.name for job in jobs)])
 
 
 # ── All on this machine ───────────────────────────────────────────────────────────────────────────────────────────
@@ -261,7 +367,15 @@ def run_jobs(report: Report, jobs: tuple[Job, ...], folder: Path, verify: bool, 
         report.line(f"{model.source}: fetching {wording.size(absent)} of weights")
         fetch_weights(model)
     with report.progress([model.name, *(job.name for job in jobs)]) as progress:
-        return run_model(model, jobs, folder, progress.event, verify, isolate)
+        run = run_model(model, jobs, folder, progress.event, verify, isolate)
+    return msgspec.structs.replace(run, results=tuple(_with_keys(run, jobs)))
+
+
+def _with_keys(run: ModelRun, jobs: tuple[Job, ...]) -> Iterator[JobResult]:
+    by_name = {job.name: job for job in jobs}
+    for result in run.results:
+        job = by_name[result.job]
+        yield with_key(result, job, run.capture, pins.locked(job.backend)) if run.capture else result
 
 
 def _with_logs_kept(results: tuple[JobResult, ...]) -> tuple[JobResult, ...]:
@@ -294,4 +408,5 @@ def exit_code_of(statuses: Collection[Status]) -> ExitCode:
     """The worst of how jobs ended."""
     if "mismatch" in statuses:
         return ExitCode.MISMATCH
-    return ExitCode.OK if "passed" in statuses and "failed" not in statuses else ExitCode.FAILED
+    done = {"passed", "current"} & set(statuses)
+    return ExitCode.OK if done and "failed" not in statuses else ExitCode.FAILED

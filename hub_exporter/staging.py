@@ -6,7 +6,6 @@ but for the marked section of a README.md.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 
 from hub_exporter import adapt, clients, folder
 from hub_exporter.card import OURS, TAGS, merge_card, render_card
+from hub_exporter.chart import CHART, chart
 from hub_exporter.errors import HubExporterError, TargetError
 from hub_exporter.index import listed, make_index
 from hub_exporter.metadata import read_json
@@ -71,7 +71,9 @@ def content_of(run: ModelRun, target: Standing, previous: Index | None, *, own: 
     index = make_index(run, (), previous, target)
     adapted = _adapted(target, previous, index, model, own)
     plain = () if own else tuple(artifact for artifact in side_files_of(model) if artifact.path not in adapted)
-    side_files = tuple(sorted([*plain, *(_of(path, data) for path, data in adapted.items())], key=lambda a: a.path))
+    side_files = tuple(
+        sorted([*plain, *(folder.of_bytes(path, data) for path, data in adapted.items())], key=lambda a: a.path)
+    )
     made = dict(_made(run, kept=False))
     planned = [*(artifact for artifact in _artifacts(run)), *side_files]
     carried = {artifact.path: Path(model.folder) / artifact.path for artifact in plain}
@@ -80,7 +82,8 @@ def content_of(run: ModelRun, target: Standing, previous: Index | None, *, own: 
     index = msgspec.structs.replace(index, side_files=side_files)
     index = _with_clients(index, model, adapted)
     index, card = _with_card(index, target, previous, own)
-    artifacts = {artifact.path: artifact for artifact in [*planned, _of(CARD, card), _of(INDEX_FILE, to_json(index))]}
+    written = [folder.of_bytes(CARD, card), folder.of_bytes(INDEX_FILE, to_json(index))]
+    artifacts = {artifact.path: artifact for artifact in [*planned, *written]}
     stale = tuple(_stale(target, previous, index, model, own))
     return Content(index, made, carried, adapted, card, artifacts, stale)
 
@@ -91,9 +94,11 @@ def _adapted(
     """The side files that are made here, but for those in whose place somebody else's are."""
     home = own or str(folder.real(Path(model.folder))) == target.name
     ours = {artifact.path: artifact for artifact in (previous.side_files if previous else ())}
+    drawn = chart(index.jobs)
+    made = {**adapt.adapted(model, index.jobs, own=home), **({CHART: drawn.encode()} if drawn else {})}
     return {
         path: data
-        for path, data in adapt.adapted(model, index.jobs, own=home).items()
+        for path, data in made.items()
         if not target.blocked(path) or (path in ours and target.holds(ours[path]))
     }
 
@@ -134,8 +139,7 @@ def changes(target: Standing, content: Content) -> tuple[Change, ...]:
 def _change(target: Standing, content: Content, artifact: Artifact) -> Change:
     if not target.has(artifact.path):
         return Change(path=artifact.path, size=artifact.size, kind="added")
-    local, written = content.local(artifact.path), content.written().get(artifact.path)
-    same = target.holds(artifact, local) if written is None else target.read(artifact.path) == written
+    same = target.holds(artifact, content.local(artifact.path))
     return Change(path=artifact.path, size=artifact.size, kind="unchanged" if same else "changed")
 
 
@@ -218,15 +222,11 @@ def _with_card(index: Index, target: Standing, previous: Index | None, own: bool
     """The card, and the index that lists it only where all of it is ours."""
     existing = target.read(CARD)
     written = [artifact for artifact in (previous.side_files if previous else ()) if artifact.path == CARD]
-    if existing is not None and _of(CARD, existing) not in written:
+    if existing is not None and folder.of_bytes(CARD, existing) not in written:
         text = existing.decode("utf-8", "surrogateescape")
         return index, merge_card(text, index, own=own).encode("utf-8", "surrogateescape")
     card = render_card(index, own=own).encode("utf-8")
-    return msgspec.structs.replace(index, side_files=(*index.side_files, _of(CARD, card))), card
-
-
-def _of(path: str, data: bytes) -> Artifact:
-    return Artifact(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest())
+    return msgspec.structs.replace(index, side_files=(*index.side_files, folder.of_bytes(CARD, card))), card
 
 
 def _without_our_tags(model: ResolvedModel) -> ResolvedModel:

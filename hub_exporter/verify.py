@@ -6,6 +6,8 @@ warning": what disagrees is a mismatch, what could not be run says so in its lev
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -67,7 +69,25 @@ def verify(
         reason = f"{_shown(reference, cases, decodes)}; a decode loop cannot be run with such graphs"
         return _verdict(runner, reason, "loaded", True, cases, decodes, ())
     notes = _default_precision(module, folder, outcome, reference, arrays, say)
-    return _verdict(runner, _shown(reference, cases, decodes), "parity", True, cases, decodes, notes)
+    found = _verdict(runner, _shown(reference, cases, decodes), "parity", True, cases, decodes, notes)
+    say("time a few runs")
+    return msgspec.structs.replace(found, latency=_latency(runner, reference, arrays, outcome))
+
+
+TIMED = 5
+"""Runs that the median is of."""
+
+
+def _latency(runner: Runner, reference: Reference, arrays: Mapping[str, np.ndarray], outcome: ExportOutcome) -> float:
+    """Median seconds of the first input, after it was run before."""
+    case = next(_fitting(reference.cases, outcome))
+    inputs = {name: arrays[f"{case.name}/in/{name}"] for name in case.inputs}
+    times = []
+    for _ in range(TIMED):
+        began = time.perf_counter()
+        _forward(runner, reference.layout, inputs)
+        times.append(time.perf_counter() - began)
+    return round(statistics.median(times), 6)
 
 
 def _unrunnable(outcome: ExportOutcome) -> str | None:

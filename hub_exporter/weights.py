@@ -43,16 +43,17 @@ def file_of(snapshot: Snapshot, name: str) -> SourceFile:
     remote = snapshot.remote.get(name)
     if remote and remote.sha256:
         return SourceFile(path=name, size=remote.size, sha256=remote.sha256)
-    return _digest(snapshot.folder, name)
+    there = snapshot.files.get(name)
+    return _digest(snapshot.folder, name, there.blob if there and there.sha256 is None else None)
 
 
-def _digest(folder: Path, name: str) -> SourceFile:
+def _digest(folder: Path, name: str, blob: str | None = None) -> SourceFile:
     path = folder / name
     size = path.stat().st_size
     with path.open("rb") as file:  # mapped, because reading copies: a third of the time on large weights
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
         digest = hashlib.sha256(content).hexdigest()
-    return SourceFile(path=name, size=size, sha256=digest)
+    return SourceFile(path=name, size=size, sha256=digest, blob=blob)
 
 
 def missing_weights(model: ResolvedModel) -> int:

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 
-from hub_exporter.records import CaseResult, Needs, Publication, RunnerGroup, Verification
+from hub_exporter.records import CaseResult, Finding, Needs, Publication, RunnerGroup, Verification
 
 CHANGES = ("added", "changed", "unchanged", "deleted")
 
@@ -130,6 +130,11 @@ def publication(made: Publication, target: str) -> str:
     if made.pull_request is not None:
         return f"{what}, proposed to {target} as pull request {made.pull_request} ({counts})"
     return f"{what}, written to {target} ({counts})"
+
+
+def why(finding: Finding) -> str:
+    """Why a job is stale, or what there is to say of one that is not."""
+    return "; ".join(f"{reason.kind}: {reason.text}" for reason in finding.reasons) or finding.note
 
 
 def max_difference(verification: Verification) -> float | None:

@@ -12,12 +12,15 @@ from hub_exporter.records import (
     CaptureSpec,
     CaseResult,
     Component,
+    DatasetSpec,
     DecodeResult,
     EngineOptions,
     ExportOutcome,
     Figure,
     Index,
     Job,
+    JobKey,
+    JobRecipe,
     JobResult,
     ModelRun,
     Port,
@@ -50,7 +53,8 @@ SIDE_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "1_Pooli
 
 
 def artifact(path: str, content: bytes) -> Artifact:
-    return Artifact(path=path, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+    blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+    return Artifact(path=path, size=len(content), sha256=hashlib.sha256(content).hexdigest(), blob=blob)
 
 
 def content(path: str) -> bytes:
@@ -212,8 +216,14 @@ def passed(backend: str, model: str = "all-MiniLM-L6-v2", layout: str = "encoder
         artifacts=tuple(artifact(path, content(path)) for path in paths),
         seconds=41.3,
         peak_memory=1_340_000_000,
+        key=key(),
+        recipe=JobRecipe(task="sentence-similarity" if layout == "encoder" else "text-generation"),
     )
     return msgspec.structs.replace(result, **changes)
+
+
+def key() -> JobKey:
+    return JobKey(source="50" * 32, recipe="4e" * 32, rows=capture().digest, pins="b1" * 32, layout=1)
 
 
 def not_passed(backend: str, status: str, reason: str, model: str = "all-MiniLM-L6-v2", **changes: object) -> JobResult:
@@ -232,6 +242,10 @@ def capture() -> CaptureSpec:
         held_out=tuple(rows[2:8]),
         calibration=tuple(rows[8:]),
     )
+
+
+def dataset() -> DatasetSpec:
+    return DatasetSpec(path="rajpurkar/squad", split="train")
 
 
 def index(model: ResolvedModel | None = None, jobs: tuple[JobResult, ...] | None = None) -> Index:

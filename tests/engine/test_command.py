@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +22,7 @@ import pytest
 from card_examples import output_of
 from safetensors.numpy import load_file, save_file
 
+from hub_exporter import folder
 from hub_exporter.card import metadata
 from hub_exporter.errors import ExitCode
 from hub_exporter.records import Index, ModelReport, from_json
@@ -130,6 +133,87 @@ def test_the_card_says_where_the_files_come_from(written: tuple[Path, ModelRepor
     assert metadata(index)["license"] == "apache-2.0"
     assert {"onnx", "openvino", "executorch"} <= set(metadata(index)["tags"])
     assert index.source.commit[:19] in card
+
+
+# ── What is published, once more ──
+
+
+AGAIN = ("--source", TINY, "--dataset", ROWS)
+
+
+def as_installed(folder: Path) -> dict[str, str]:
+    """An environment in which the pins are the packages that are installed here, whatever the locks say."""
+    folder.mkdir()
+    for file in (ROOT / "pins").iterdir():
+        lines = file.read_text("utf-8").splitlines()
+        (folder / file.name).write_text("\n".join(map(_as_installed, lines)) + "\n", "utf-8")
+    return {**os.environ, "HUB_EXPORTER_PINS": str(folder)}
+
+
+def _as_installed(line: str) -> str:
+    name, equals, rest = line.partition("==")
+    try:
+        version = importlib.metadata.version(name).partition("+")[0]
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return line
+    return f"{name}=={version}{rest[len(rest.split()[0]) :]}" if equals else line
+
+
+def test_a_second_export_has_nothing_to_do_until_something_moves(tmp_path: Path) -> None:
+    environment, target = as_installed(tmp_path / "pins"), tmp_path / "out"
+    command = ["export", TINY, "--dataset", ROWS, "--backends", "onnx", "--to", target, "--json"]
+    first = hub_exporter(*command, env=environment)
+    before = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
+    second = hub_exporter(*command, env=environment)
+    current = hub_exporter("check", target, env=environment)
+    lock = tmp_path / "pins" / "onnx.txt"
+    lock.write_text(lock.read_text("utf-8").replace("onnxscript==", "onnxscript==9."), "utf-8")
+    moved = hub_exporter("check", target, "--format", "json", env=environment)
+
+    assert first.returncode == second.returncode == current.returncode == ExitCode.OK, first.stderr + second.stderr
+    (report,) = msgspec.json.decode(second.stdout, type=tuple[ModelReport, ...])
+    assert [result.status for result in report.results] == ["current"]
+    assert {path: path.read_bytes() for path in target.rglob("*") if path.is_file()} == before
+    assert moved.returncode == ExitCode.STALE
+    (found,) = json.loads(moved.stdout)
+    assert [reason["kind"] for reason in found["reasons"]] == ["pins"]
+    assert "onnxscript" in found["reasons"][0]["text"]
+
+
+def test_all_formats_come_out_byte_for_byte_the_same(written: tuple[Path, ModelReport]) -> None:
+    """In other processes and folders, and with another number of threads."""
+    threads = "1" if os.environ.get("OMP_NUM_THREADS") != "1" else "2"
+    done = hub_exporter("reproduce", written[0], *AGAIN, env={**os.environ, "OMP_NUM_THREADS": threads})
+
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert done.stderr.count("byte for byte the same") == len(FOLDERS)
+
+
+def test_what_is_published_is_verified_again_and_a_wrong_file_is_found(
+    written: tuple[Path, ModelReport], index: Index, tmp_path: Path
+) -> None:
+    target = tmp_path / "published"
+    shutil.copytree(written[0], target)
+    good = hub_exporter("verify", target, *AGAIN, "--only", "*.onnx.*")
+    graph = target / "onnx" / "model.onnx"
+    damaged = bytearray(graph.read_bytes())
+    damaged[len(damaged) // 2 : len(damaged) // 2 + 4096] = bytes(4096)
+    graph.write_bytes(damaged)
+    altered = hub_exporter("verify", target, *AGAIN, "--only", "*.onnx.*")
+    text = (target / "hub-exporter.json").read_text("utf-8")
+    (old,) = [a.sha256 for job in index.jobs for a in job.artifacts if a.path == "onnx/model.onnx"]
+    new = folder.artifact(target, "onnx/model.onnx")
+    text = re.sub(r'"blob": "[0-9a-f]{40}"', '"blob": null', text).replace(old, new.sha256)
+    (target / "hub-exporter.json").write_text(text, "utf-8")
+    wrong = hub_exporter("verify", target, *AGAIN, "--only", "*.onnx.*")
+    rebuilt = hub_exporter("reproduce", target, *AGAIN, "--only", "*.onnx.*")
+
+    assert good.returncode == ExitCode.OK, good.stderr
+    assert altered.returncode == ExitCode.TARGET
+    assert "`onnx/model.onnx`" in altered.stderr
+    assert wrong.returncode == ExitCode.MISMATCH, wrong.stderr
+    assert rebuilt.returncode == ExitCode.DIFFERENT
+    assert re.search(r"onnx/model.onnx byte [\d,]+ \(.*bytes\), in the graph `model`", rebuilt.stderr)
 
 
 # ── What goes wrong ──

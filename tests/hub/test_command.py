@@ -16,7 +16,7 @@ def resolve(request):
     return msgspec.structs.replace(run(repo="org/cli", source="org/cli").model, files=())
 
 def run_model(source, jobs, work, events, verify=True, isolate=False):
-    made = run([job.backend for job in jobs], repo="org/cli", source="org/cli")
+    made = run([job.backend for job in jobs], repo="org/cli", source="org/cli", name=source.name)
     return made
 
 def load_again(jobs, results, place, work, isolate=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import time
@@ -112,6 +113,32 @@ tell([made["unchanged"], files, card, publish("org/conflict", {"backends": ["ope
     assert "model.pt2" in card
     assert given_up[0] == "HubError"
     assert "8 attempts" in given_up[1]
+
+
+def test_two_that_publish_at_once_lose_nothing_and_double_nothing(hub):
+    """A schedule begins while a publication is under way: its commit arrives first, and the other is merged anew."""
+    hub.python(STEPS + 'publish("org/meet", {"salt": "meet"})')
+    hub.fail({"path": "/commit/", "method": "POST", "delay": 4})
+    slow = hub.process(STEPS + 'tell(publish("org/meet", {"backends": ["openvino"], "salt": "meet"}))')
+    while not any(entry.get("fault") for entry in hub.log()):
+        time.sleep(0.1)
+    quick = hub.python(STEPS + 'tell(publish("org/meet", {"backends": ["dynamo"], "salt": "meet"}))')
+    out, err = slow.communicate()
+    jobs, titles, again = hub.python(
+        STEPS
+        + """
+index = json.loads(read("org/meet", "hub-exporter.json"))
+titles = [commit.title for commit in api.list_repo_commits("org/meet")]
+everything = {"backends": ["onnx", "openvino", "dynamo"], "salt": "meet"}
+tell([[job["backend"] for job in index["jobs"]], titles, publish("org/meet", everything)["unchanged"]])
+"""
+    )
+
+    assert slow.returncode == 0, err
+    assert quick["commit"] != json.loads(out.splitlines()[-1])["commit"]
+    assert sorted(jobs) == ["dynamo", "onnx", "openvino"]
+    assert titles == ["Verified exports of source at c9745ed1d9f2"] * 3 + ["initial commit"]
+    assert again
 
 
 def test_the_hub_is_given_the_time_that_it_asks_for(hub):

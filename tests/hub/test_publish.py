@@ -247,7 +247,7 @@ tell([text, read("org/card", "README.md")])
 
 
 def test_a_pull_request_is_opened_once_and_says_how_to_try_it(hub):
-    first, again, updated, other, titles, text, main, diff = do(
+    first, again, updated, other, titles, back, text, main, diff = do(
         hub,
         """
 api.create_repo("org/proposed")
@@ -259,27 +259,44 @@ again = publish("org/proposed", own, create_pr=True)
 updated = publish("org/proposed", both, create_pr=True)
 other = publish("org/proposed", {**own, "commit": "d" * 40, "weights": "cd" * 32}, create_pr=True)
 found = [(d.num, d.title) for d in api.get_repo_discussions("org/proposed")]
+back = publish("org/proposed", both, create_pr=True)
 text = api.get_discussion_details("org/proposed", 1).events[0].content
 main = sorted(state("org/proposed"))
 api.merge_pull_request("org/proposed", 1)
-tell([first, again, updated, other, found, text, main, publish("org/proposed", both, create_pr=True)])
+tell([first, again, updated, other, found, back, text, main, publish("org/proposed", both, create_pr=True)])
 """,
     )
 
     assert (first["pull_request"], again["pull_request"], updated["pull_request"]) == (1, 1, 1)
-    assert other["pull_request"] == 2
+    assert other["pull_request"] == back["pull_request"] == 1, "the one that is open, though the model moved"
     assert first["url"].endswith("/org/proposed/discussions/1")
     assert again["commit"] == first["commit"] != updated["commit"]
-    assert sorted(titles) == [
-        [1, "Verified exports of proposed at c9745ed1d9f2"],
-        [2, "Verified exports of proposed at dddddddddddd"],
-    ]
+    assert titles == [[1, "Verified exports of proposed at dddddddddddd"]]
     assert 'revision="refs/pr/1"' in text
     assert "all-MiniLM-L6-v2.openvino.fp32" in text
     assert "2.4e-07" in text
     assert main == [".gitattributes", "README.md", "config.json"]
     assert diff["unchanged"]
     assert diff["pull_request"] is None
+
+
+def test_of_two_that_are_opened_at_once_the_later_is_closed(hub):
+    told = do(
+        hub,
+        """
+from hub_exporter import hub as reading
+api.create_repo("org/twins")
+first = publish("org/twins", create_pr=True)
+look, blind = reading.find_proposal, iter([None])
+reading.find_proposal = lambda *args: next(blind, look(*args))
+second = publish("org/twins", {"backends": ["onnx", "dynamo"]}, create_pr=True)
+found = sorted((d.num, d.status) for d in api.get_repo_discussions("org/twins"))
+tell([first["pull_request"], second["pull_request"], found, sorted(state("org/twins", "refs/pr/1"))])
+""",
+    )
+
+    assert told[:3] == [1, 1, [[1, "open"], [2, "closed"]]]
+    assert {"onnx/model.onnx", "pt2/model.pt2"} < set(told[3])
 
 
 def test_whoever_may_not_write_can_propose(hub):

@@ -17,6 +17,7 @@ from hub_exporter.card import merge_card, metadata, render_card, render_pull_req
 from hub_exporter.records import Toolchain
 from hub_exporter.section import BEGIN, END, render_section
 from hub_exporter.snippets import environment
+from hub_exporter.staleness import STATE, state_of
 from hub_exporter.wording import one_line
 
 MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table")
@@ -57,7 +58,10 @@ def structure(card: str) -> list[str]:
 
 
 def test_the_metadata_of_an_embedding_model():
-    assert front_matter(render_card(made_up.index())) == {
+    entries = front_matter(render_card(made_up.index()))
+
+    assert entries.pop(STATE) == state_of(made_up.index())
+    assert entries == {
         "license": "apache-2.0",
         "language": "en",
         "base_model": "sentence-transformers/all-MiniLM-L6-v2",

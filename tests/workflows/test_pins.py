@@ -12,12 +12,18 @@ from running_workflows import ROOT, Consumer, Run
 Renew = Callable[..., Run]
 
 MAKEFILE = """
-.PHONY: pins
-pins:
+.PHONY: pins canary
+pins: .venv/bin/hub-exporter
 \t{recipe}
+
+canary: .venv/bin/hub-exporter
+\tcp pins/onnx.in $(CANARY).json
+
+.venv/bin/hub-exporter:
 \tmkdir -p .venv/bin
-\tprintf '#!/bin/sh\\necho the table >&2\\n' > .venv/bin/hub-exporter
-\tchmod +x .venv/bin/hub-exporter
+\tprintf '#!/bin/sh\\necho "the table of $$*" >&2\\n' > .venv/bin/hub-exporter
+\tprintf '#!/bin/sh\\necho "from $$(cat $$2) to $$(cat $$3)"\\n' > .venv/bin/python
+\tchmod +x .venv/bin/*
 """
 
 
@@ -42,6 +48,7 @@ def renew(consumer: Callable[..., Consumer], origin: Path) -> Renew:
                 workflow: (ROOT / workflow).read_text("utf-8"),
                 "Makefile": MAKEFILE.format(recipe=recipe),
                 "pins/onnx.in": "onnx==1.0\n",
+                "pins/stage.in": "transformers==5.0\n",
                 "code.py": "x = 1\n",
                 ".gitignore": ".venv/\n",
             }
@@ -60,10 +67,11 @@ def pushed(origin: Path) -> list[str]:
 def test_newer_pins_become_a_branch_and_a_pull_request(renew: Renew, origin: Path) -> None:
     done = renew("echo onnx==2.0 > pins/onnx.in; echo x = 2 > code.py")
 
-    assert done.jobs == {"Renew": "success", "Propose": "success"}, done.log
+    assert done.jobs == {"Renew": "success", "Canary": "success", "Propose": "success"}, done.log
     assert pushed(origin) == ["pins/onnx.in"], "and nothing else"
     assert "pr create --head pins" in (done.artifacts / "gh.txt").read_text()
-    assert "the table" in (done.artifacts / "renewed/body.md").read_text()
+    assert "the table of pins --transformers 5.0" in (done.artifacts / "renewed/body.md").read_text()
+    assert (done.artifacts / "canary/table.md").read_text() == "from onnx==1.0 to onnx==2.0\n"
 
 
 def test_an_open_pull_request_is_renewed(renew: Renew, origin: Path) -> None:

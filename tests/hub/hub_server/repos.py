@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from starlette.responses import Response
 
+from hub_server import tokens
 from hub_server.routing import Call, Refusal, ok, route
 from hub_server.store import Entry, Repo
 
@@ -21,12 +22,29 @@ async def info(call: Call) -> Response:
     return ok({key: value for key, value in known.items() if not asked or key in (*asked, "id")})
 
 
+PAGE = 1000
+"""Repositories on a page of a listing."""
+
+
 @route("GET", "/api/(?P<kind>models|datasets|spaces)")
 async def listed(call: Call) -> Response:
-    author = call.request.query_params.get("author")
-    repos = [repo for repo in call.store.all(call.parts["kind"]) if not repo.meta["private"]]
-    found = [repo for repo in repos if author in (None, repo.name.split("/")[0])]
-    return ok([_info(repo, call.sha(repo, "main"), blobs=False) for repo in found])
+    query = call.request.query_params
+    author, asked, limit = query.get("author"), query.getlist("expand"), int(query.get("limit", PAGE))
+    repos = (repo for repo in call.store.all(call.parts["kind"]) if author in (None, repo.name.split("/")[0]))
+    seen = [repo for repo in repos if not repo.meta["private"] or tokens.belongs(call.user, repo.name.split("/")[0])]
+    start = int(query.get("cursor", 0))
+    page = seen[start : start + min(limit, PAGE)]
+    known = [_brief(repo) if asked == ["sha"] else _info(repo, call.sha(repo, "main"), blobs=False) for repo in page]
+    found = [{key: value for key, value in item.items() if not asked or key in (*asked, "id")} for item in known]
+    end = start + len(page)
+    if end >= len(seen):
+        return ok(found)
+    following = str(call.request.url.include_query_params(cursor=end))
+    return ok(found, Link=f'<{following}>; rel="next"')
+
+
+def _brief(repo: Repo) -> dict[str, Any]:
+    return {"id": repo.name, "sha": repo.sha_of("main")}
 
 
 def _info(repo: Repo, sha: str, *, blobs: bool) -> dict[str, Any]:
