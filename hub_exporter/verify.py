@@ -85,7 +85,7 @@ def _latency(runner: Runner, reference: Reference, arrays: Mapping[str, np.ndarr
     times = []
     for _ in range(TIMED):
         began = time.perf_counter()
-        _forward(runner, reference.layout, inputs)
+        _forward(runner, inputs)
         times.append(time.perf_counter() - began)
     return round(statistics.median(times), 6)
 
