@@ -99,7 +99,7 @@ _ROWS = (
         name="onnx",
         format="onnx",
         folder="onnx",
-        variants=("fp32",),
+        variants=("fp32", "fp16", "int8", "int4"),
         options=frozenset({"opset_version", "optimize", "ort_fusions"}),
     ),
     Backend(

@@ -107,8 +107,8 @@ def _findings(client: Client, offer: Offer) -> Iterable[str | None]:
     yield _whole(offer)
     yield from (f"`{name}` is not beside the graph" for name in client.beside if not offer.files.get(name))
     yield from (f"there is no `{name}`" for name in client.side if name not in offer.side)
-    if client.file and [part.file for part in offer.parts] != [client.file]:
-        yield f"it opens `{client.file}`, and nothing else without being told"
+    if client.file and not all(re.fullmatch(client.file, part.file) for part in offer.parts):
+        yield f"it does not open `{offer.parts[0].file}` without being told"
     for part in offer.parts:
         yield from _ports(client, part)
         yield _version(client, part)
@@ -121,7 +121,11 @@ def _proved(client: Client, offer: Offer) -> str | None:
     """A runtime of its own may only load the files; everybody else is promised files that were compared."""
     level = offer.job.verification.level if offer.job.verification else "exported"
     plain_runtime = client.name in ("transformers", "onnxruntime", "openvino", "executorch", "torch")
-    return None if level == "parity" or (level == "loaded" and plain_runtime) else f"the level is only `{level}`"
+    return (
+        None
+        if level in ("parity", "close") or (level == "loaded" and plain_runtime)
+        else f"the level is only `{level}`"
+    )
 
 
 def _whole(offer: Offer) -> str | None:

@@ -21,7 +21,7 @@ from hub_exporter.catalogue import axes_of
 from hub_exporter.errors import HubExporterError, UsageError
 from hub_exporter.graphs import Graph, Request, max_length
 from hub_exporter.inputs import fixed_words, prepare, sizes_of
-from hub_exporter.loading import load
+from hub_exporter.loading import DTYPES, load
 from hub_exporter.records import CaptureSpec, Component, EngineOptions, ExportOutcome, Job
 from hub_exporter.tasks import TASKS
 
@@ -68,6 +68,9 @@ def export(job: Job, spec: CaptureSpec, rows: Path, folder: Path, say: Callable[
     clock.step("save")
     folder.mkdir(parents=True, exist_ok=True)
     written = backend.write(exported, folder, layout)
+    if job.variant not in DTYPES:
+        clock.step(f"convert to {job.variant}")
+        written = backend.convert(written, folder, job.variant)
     missing = backend.accompany(loaded, folder)
     _copy_configs(Path(job.model.folder), folder)
     clock.stop()
@@ -115,7 +118,10 @@ def _least(components: list[Component], kind: str) -> list[str]:
 
 
 def _copy_configs(source: Path, folder: Path) -> None:
-    """The source's own configuration beside the graphs, so that a loader that is given the folder finds it."""
+    """The source's own configuration beside the graphs, so that a loader that is given the folder finds it. A variant
+    that was converted has no manifest for such a loader: several of them lie in one folder."""
+    if not (folder / "export.json").is_file():
+        return
     for name in ("config.json", "generation_config.json"):
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)

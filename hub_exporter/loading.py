@@ -27,7 +27,7 @@ from hub_exporter.records import ResolvedModel
 from hub_exporter.tasks import TASKS, Kind
 
 DTYPES = {"fp32": torch.float32}
-"""Variant -> dtype that the model is loaded in."""
+"""Variant -> dtype that the model is loaded in; others are made of the written float32 files."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def load(model: ResolvedModel, variant: str = "fp32", attention: str | None = No
     _check_rope(written, config)
     kwargs = {
         "config": config,
-        "dtype": DTYPES[variant],
+        "dtype": DTYPES.get(variant, torch.float32),
         "local_files_only": True,
         "trust_remote_code": model.remote_code,
         "attn_implementation": _attention(written, attention, notes),

@@ -23,11 +23,12 @@ LAYOUT_VERSION = 2
 INDEX_FILE = "hub-exporter.json"
 """The index at the root of every target."""
 
-Level = Literal["parity", "loaded", "exported"]
+Level = Literal["parity", "close", "loaded", "exported"]
 """What was proved of an artifact.
 
 `parity`: run in its own runtime from the written files, it agrees with the model on rows and shapes that the trace
-never saw. `loaded`: its runtime loads it, but agreement could not be shown. `exported`: nothing could run it here.
+never saw. `close`: so it was run, and a variant of less precision stayed within the bounds that are stated for it.
+`loaded`: its runtime loads it, but agreement could not be shown. `exported`: nothing could run it here.
 """
 
 Status = Literal["passed", "mismatch", "failed", "skipped", "current"]

@@ -32,6 +32,8 @@ HUB = "https://huggingface.co"
 LEVELS = {
     "parity": "run in its own runtime from the written files, it agrees with the original model on rows and shapes "
     "that the export never saw.",
+    "close": "run in the same way, it stays within the bounds of its precision, which are in the index; what it "
+    "computes and chooses is not always the same.",
     "loaded": "its runtime loads it, but agreement could not be shown.",
     "exported": "it was written, and nothing here could run it.",
 }

@@ -43,6 +43,9 @@ HEADS = {
 }
 """Task -> end of the name of its class in optimum."""
 
+JS_DTYPES = {"fp32": "fp32", "fp16": "fp16", "int8": "q8", "int4": "q4"}
+"""Variant -> what transformers.js calls it."""
+
 ENCODING_FIELDS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
 """Graph input -> attribute of a `tokenizers.Encoding`."""
 
@@ -118,6 +121,7 @@ def render_client(index: Index, result: JobResult, client: str) -> str:
         "folder": result.folder,
         "file": f"{result.folder}/{component.file if component else ''}",
         "head": HEADS.get(task, ""),
+        "dtype": JS_DTYPES.get(result.variant, "fp32"),
     }
     return environment().get_template(f"clients/{client}.j2").render(context).strip() + "\n"
 

@@ -88,9 +88,8 @@ def _verify(request: StageRequest, say: Say) -> StageAnswer:
     assert request.job is not None
     assert request.outcome is not None
     reference, arrays = read_reference(Path(request.reference))
-    return StageAnswer(
-        verification=verify(request.job.backend, request.outcome, Path(request.folder), reference, arrays, say)
-    )
+    folder, job = Path(request.folder), request.job
+    return StageAnswer(verification=verify(job.backend, request.outcome, folder, reference, arrays, say, job.variant))
 
 
 def _load(request: StageRequest, say: Say) -> StageAnswer:

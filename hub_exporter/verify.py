@@ -18,7 +18,7 @@ import numpy as np
 from hub_exporter import backends
 from hub_exporter.backends import Arrays, Runner
 from hub_exporter.capture import positions
-from hub_exporter.compare import TOLERANCE, figure, passes
+from hub_exporter.compare import TOLERANCE, TOLERANCES, figure, passes
 from hub_exporter.decoding import Loop, fed
 from hub_exporter.records import (
     CaseResult,
@@ -49,8 +49,10 @@ def verify(
     reference: Reference,
     arrays: Mapping[str, np.ndarray],
     say: Say = lambda step: None,
+    variant: str = "fp32",
 ) -> Verification:
-    """Compare the files of one job in `folder` with the reference. Never raises for what the files do wrong."""
+    """Compare the files of one job in `folder` with the reference, within the bounds of its variant. Never raises for
+    what the files do wrong."""
     module = backends.get(backend)
     say("load the files")
     try:
@@ -60,16 +62,18 @@ def verify(
     unrunnable = _unrunnable(outcome)
     if unrunnable:
         return Verification(level="loaded", reason=unrunnable, passed=True, runtime=runner.runtime)
-    cases, decodes = _measure(runner, reference, arrays, outcome, say)
-    problem = _problem(cases, decodes)
+    bounds = TOLERANCES[variant]
+    cases, decodes = _measure(runner, reference, arrays, outcome, say, bounds)
+    problem = _problem(cases, decodes, bounds)
     if problem:
-        found = _verdict(runner, problem, "loaded", False, cases, decodes, ())
+        found = _verdict(runner, problem, "loaded", False, cases, decodes, (), bounds)
         return msgspec.structs.replace(found, immovable=_immovable(reference, cases))
     if reference.decodes and not decodes:
         reason = f"{_shown(reference, cases, decodes)}; a decode loop cannot be run with such graphs"
-        return _verdict(runner, reason, "loaded", True, cases, decodes, ())
+        return _verdict(runner, reason, "loaded", True, cases, decodes, (), bounds)
     notes = _default_precision(module, folder, outcome, reference, arrays, say)
-    found = _verdict(runner, _shown(reference, cases, decodes), "parity", True, cases, decodes, notes)
+    level: Level = "parity" if bounds is TOLERANCE else "close"
+    found = _verdict(runner, _shown(reference, cases, decodes), level, True, cases, decodes, notes, bounds)
     say("time a few runs")
     return msgspec.structs.replace(found, latency=_latency(runner, reference, arrays, outcome))
 
@@ -107,12 +111,17 @@ def _unrunnable(outcome: ExportOutcome) -> str | None:
 
 
 def _measure(
-    runner: Runner, reference: Reference, arrays: Mapping[str, np.ndarray], outcome: ExportOutcome, say: Say
+    runner: Runner,
+    reference: Reference,
+    arrays: Mapping[str, np.ndarray],
+    outcome: ExportOutcome,
+    say: Say,
+    bounds: Mapping[str, float] = TOLERANCE,
 ) -> tuple[list[CaseResult], list[DecodeResult]]:
     cases, left_out = [], {name for part in outcome.components for name in part.left_out}
     for case in _fitting(reference.cases, outcome):
         say(f"verify {case.name}")
-        cases.append(run_case(runner, reference, case, arrays, left_out))
+        cases.append(run_case(runner, reference, case, arrays, left_out, bounds))
     decodes = []
     for decode in reference.decodes if outcome.options.get("dynamic") is not False else ():
         if decode.batch > (runner.max_batch or decode.batch) or (decode.batch > 1 and not runner.padded):
@@ -122,7 +131,7 @@ def _measure(
         if decode.chunks[0] < _min_length(outcome) or (len(decode.chunks) > 1 and not runner.multi_token):
             continue
         say(f"verify decoding {decode.name}")
-        decodes.append(run_decode(runner, reference, decode, arrays))
+        decodes.append(run_decode(runner, reference, decode, arrays, bounds))
     return cases, decodes
 
 
@@ -158,6 +167,7 @@ def run_case(
     case: ReferenceCase,
     arrays: Mapping[str, np.ndarray],
     left_out: Collection[str] = (),
+    bounds: Mapping[str, float] = TOLERANCE,
 ) -> CaseResult:
     """Run one held-out input, row by row where the graph takes one row, and compare every output but those that were
     left out on purpose."""
@@ -177,7 +187,7 @@ def run_case(
         for name, value in expected.items()
     )
     return CaseResult(
-        case=case.name, shape=shape, figures=figures, passed=all(passes(item, TOLERANCE) for item in figures)
+        case=case.name, shape=shape, figures=figures, passed=all(passes(item, bounds) for item in figures)
     )
 
 
@@ -235,7 +245,11 @@ def _forward_batch(runner: Runner, inputs: Arrays) -> Arrays:
 
 
 def run_decode(
-    runner: Runner, reference: Reference, decode: ReferenceDecode, arrays: Mapping[str, np.ndarray]
+    runner: Runner,
+    reference: Reference,
+    decode: ReferenceDecode,
+    arrays: Mapping[str, np.ndarray],
+    bounds: Mapping[str, float] = TOLERANCE,
 ) -> DecodeResult:
     """A greedy loop beside `generate`. It is fed the token that `generate` chose, which is its own as long as they
     agree, so that one difference does not hide what comes after it."""
@@ -252,7 +266,7 @@ def run_decode(
                 first = f"row {row}, token {step + 1}: {int(chosen[row])} instead of {int(tokens[row, step])}"
     except Exception as error:  # noqa: BLE001 - as in `run_case`
         return _broken_decode(decode, tokens, agreed, _line(error))
-    close = np.isfinite(worst) and worst <= TOLERANCE["max_rel"] * float(np.abs(logits).max())
+    close = np.isfinite(worst) and worst <= bounds.get("max_rel", np.inf) * float(np.abs(logits).max())
     return DecodeResult(
         case=decode.name,
         prompts=decode.batch,
@@ -260,7 +274,7 @@ def run_decode(
         agreed=agreed,
         first_difference=first,
         max_abs=worst if np.isfinite(worst) else None,
-        passed=bool(close and agreed == tokens.size),
+        passed=bool(close and agreed >= bounds.get("agreement", 1.0) * tokens.size),
     )
 
 
@@ -299,11 +313,11 @@ def _broken_decode(decode: ReferenceDecode, tokens: np.ndarray, agreed: int, err
 # ── The verdict ──
 
 
-def _problem(cases: list[CaseResult], decodes: list[DecodeResult]) -> str | None:
+def _problem(cases: list[CaseResult], decodes: list[DecodeResult], bounds: Mapping[str, float]) -> str | None:
     """The first thing that disagrees, in one sentence."""
     for case in cases:
         if not case.passed:
-            return f"`{case.case}` ({'×'.join(map(str, case.shape))}): {case.error or _worst(case.figures)}"
+            return f"`{case.case}` ({'×'.join(map(str, case.shape))}): {case.error or _worst(case.figures, bounds)}"
     for decode in decodes:
         if not decode.passed:
             found = decode.error or decode.first_difference or f"logits differ by {decode.max_abs}"
@@ -332,13 +346,19 @@ def _immovable(reference: Reference, cases: list[CaseResult]) -> tuple[str, ...]
     return tuple(axis for axis in captured if axis in blamed)
 
 
-def _worst(figures: tuple[Figure, ...]) -> str:
-    bad = next(item for item in figures if not passes(item, TOLERANCE))
+def _worst(figures: tuple[Figure, ...], bounds: Mapping[str, float]) -> str:
+    bad = next(item for item in figures if not passes(item, bounds))
     if bad.problem:
         return f"output `{bad.output}`: {bad.problem}"
+    if "max_rel" not in bounds and bad.agreement is not None:
+        return (
+            f"output `{bad.output}`: {bad.agreement:.2f} of the choices are the same (at least {bounds['agreement']})"
+        )
+    if "max_rel" not in bounds:
+        return f"output `{bad.output}`: cosine {bad.cosine:.4f} (at least {bounds['cosine']})"
     return (
         f"output `{bad.output}` differs by {bad.max_abs:.2g}, {bad.max_rel:.2g} of its largest value "
-        f"(allowed {TOLERANCE['max_rel']:.0e}), cosine {bad.cosine:.6f}"
+        f"(allowed {bounds['max_rel']:.0e}), cosine {bad.cosine:.6f}"
     )
 
 
@@ -346,8 +366,8 @@ def _shown(reference: Reference, cases: list[CaseResult], decodes: list[DecodeRe
     sizes = ", ".join("×".join(map(str, shape)) for shape in sorted({case.shape for case in cases}))
     text = f"agrees on {len(cases)} inputs of {' × '.join(map(axis, reference.cases[0].sizes))} {sizes}"
     if decodes:
-        total = sum(decode.tokens for decode in decodes)
-        text += f", and on {total} of {total} greedy tokens in {len(decodes)} decode loops"
+        agreed, total = sum(decode.agreed for decode in decodes), sum(decode.tokens for decode in decodes)
+        text += f", and on {agreed} of {total} greedy tokens in {len(decodes)} decode loops"
     return text
 
 
@@ -359,13 +379,14 @@ def _verdict(
     cases: list[CaseResult],
     decodes: list[DecodeResult],
     notes: tuple[str, ...],
+    bounds: Mapping[str, float],
 ) -> Verification:
     return Verification(
         level=level,
         reason=reason,
         passed=passed,
         runtime=runner.runtime,
-        tolerance=TOLERANCE,
+        tolerance=dict(bounds),
         cases=tuple(cases),
         decodes=tuple(decodes),
         notes=notes,

@@ -7,6 +7,7 @@ Writing half (needs torch and the engine):
     patched(request)                 context in which the engine traces
     restrictions(request, written)   what the files cannot do
     write(exported, folder, layout)  files in the layout that clients load; returns their components
+    convert(components, folder, variant)  the written float32 files in another variant, where the row names any
     accompany(loaded, folder)        files beside them that clients need; returns what could not be made, in words
 
 Running half (needs only the backend's own runtime where it can):

@@ -8,9 +8,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from hub_exporter.backends import Arrays, common
+from hub_exporter.backends import Arrays, common, precision
 from hub_exporter.catalogue import CACHE_AXES, axes_of, cache_shape
 from hub_exporter.records import Component, ExportOutcome, Port
 
@@ -23,7 +24,7 @@ EMBED_LIMIT = int(1.9 * 2**30)
 """Bytes of weights up to which they go into the `.onnx` file itself: protobuf ends at 2 GiB."""
 
 DATA = "model.onnx_data"
-"""Where weights lie that are not inside a graph: transformers.js and optimum look for `<file>_data`."""
+"""Where weights lie that several graphs share; those of one lie in `<file>_data`, as clients ask."""
 
 INLINE = 256
 """Bytes of a constant up to which it stays in the graph in any case."""
@@ -46,9 +47,26 @@ def write(exported: Any, folder: Path, layout: str) -> list[Component]:
         metadata = common.flat_metadata(part.metadata, *_names(program)) if renamed else part.metadata
         programs[file], entries[name] = program, {"file": file, "metadata": vars(metadata)}
     _save(programs, folder)
+    for file in programs:
+        (folder / f"{file}.data").touch()  # the engine insists on it when it loads, and an empty one satisfies it
     manifest = {"schema_version": 1, "export_format": FORMAT, "components": entries}
     (folder / "export.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     return [describe(entry["file"], programs[entry["file"]]) for entry in entries.values()]
+
+
+def convert(components: list[Component], folder: Path, variant: str) -> list[Component]:
+    """Put smaller graphs in the place of the fp32 ones, with the names that transformers.js looks for."""
+    made = []
+    for part in components:
+        program = precision.converted(folder / part.file, variant)
+        file = f"{part.name}{precision.SUFFIXES[variant]}.onnx"
+        _save({file: program}, folder)
+        made.append(msgspec.structs.replace(describe(file, program), name=part.name))
+    kept = {name for part in made for name in (part.file, part.data)}
+    for path in list(folder.iterdir()):
+        if path.name not in kept:
+            path.unlink()
+    return made
 
 
 def describe(file: str, program: Any) -> Component:
@@ -70,17 +88,13 @@ def describe(file: str, program: Any) -> Component:
 
 def _save(programs: dict[str, Any], folder: Path) -> None:
     """One graph keeps its weights inside the file where protobuf allows it. Several share them, and a larger one has
-    them, in `model.onnx_data`, where clients look for them.
-
-    The engine insists on `<file>.data` when it loads: an empty file satisfies it.
-    """
+    them, in `<file>_data`, where clients look for them."""
     import onnx_ir
 
     if len(programs) > 1 or sum(value.const_value.nbytes for value in _weights(programs)) > EMBED_LIMIT:
-        _share_weights(programs, folder)
+        _share_weights(programs, folder, f"{next(iter(programs))}_data" if len(programs) == 1 else DATA)
     for file, program in programs.items():
         onnx_ir.save(program, str(folder / file))
-        (folder / f"{file}.data").touch()
 
 
 def _weights(programs: dict[str, Any]) -> list[Any]:
@@ -89,19 +103,19 @@ def _weights(programs: dict[str, Any]) -> list[Any]:
     return [value for value in values if value.const_value is not None and value.const_value.nbytes > INLINE]
 
 
-def _share_weights(programs: dict[str, Any], folder: Path) -> None:
+def _share_weights(programs: dict[str, Any], folder: Path, data: str) -> None:
     """Move the weights into one file, each content once, and let the graphs point to them."""
     import onnx_ir
 
     values = _weights(programs)
     keys = [_content(value.const_value) for value in values]
     unique = dict(zip(keys, [value.const_value for value in values], strict=True))
-    written = onnx_ir.external_data.convert_tensors_to_external(list(unique.values()), folder, DATA)
+    written = onnx_ir.external_data.convert_tensors_to_external(list(unique.values()), folder, data)
     places = dict(zip(unique, written, strict=True))
     for key, value in zip(keys, values, strict=True):
         at, tensor = places[key], value.const_value
         value.const_value = onnx_ir.ExternalTensor(
-            DATA, at.offset, at.length, tensor.dtype, shape=tensor.shape, name=value.name, base_dir=folder
+            data, at.offset, at.length, tensor.dtype, shape=tensor.shape, name=value.name, base_dir=folder
         )
 
 

@@ -8,7 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from hub_exporter.compare import TOLERANCE, cosine, figure, passes
+from hub_exporter.compare import TOLERANCE, TOLERANCES, cosine, figure, passes
+from hub_exporter.records import Figure
 
 VALUES = st.floats(-1e3, 1e3, width=32)
 OUTPUTS = arrays(np.float32, array_shapes(min_dims=2, max_dims=3, max_side=6), elements=VALUES)
@@ -88,3 +89,25 @@ def test_agreement_is_the_share_of_equal_choices() -> None:
     b[0] = b[0, ::-1]
 
     assert figure("x", a, b, argmax=-1).agreement == 0.75
+
+
+def measured(cosine: float, agreement: float | None, max_rel: float = 0.2) -> Figure:
+    return Figure(output="logits", max_abs=max_rel, max_rel=max_rel, cosine=cosine, agreement=agreement)
+
+
+@pytest.mark.parametrize("variant", ["fp16", "int8", "int4"])
+def test_a_variant_is_judged_by_its_choices_and_where_it_makes_none_by_its_direction(variant: str) -> None:
+    bounds = TOLERANCES[variant]
+    cosine, agreement = bounds["cosine"], bounds["agreement"]
+
+    assert passes(measured(0.1, agreement), bounds)
+    assert not passes(measured(1.0, agreement - 0.01), bounds)
+    assert passes(measured(cosine, None), bounds)
+    assert not passes(measured(cosine - 0.01, None), bounds)
+    assert not passes(measured(1.0, None), TOLERANCES["fp32"]), "full precision is judged by every difference"
+
+
+def test_less_precision_has_wider_bounds() -> None:
+    for key in ("cosine", "agreement"):
+        bounds = [TOLERANCES[variant][key] for variant in ("fp16", "int8", "int4")]
+        assert bounds == sorted(bounds, reverse=True)

@@ -329,6 +329,27 @@ def test_the_engines_loader_wants_its_data_file():
     assert broken(one("transformers", "onnx", "decoder"), given) == "`model.onnx.data` is not beside the graph"
 
 
+def variant(name: str) -> Offer:
+    given = OFFERS["onnx", "encoder"]
+    made = made_up.artifact(f"onnx/{name}", b"x")
+    return with_job(changed(given, file=name), artifacts=(made,), verification=made_up.verification(level="close"))
+
+
+@pytest.mark.parametrize("name", ["model_fp16.onnx", "model_quantized.onnx", "model_q4.onnx"])
+def test_a_smaller_variant_is_for_those_that_know_its_name(name):
+    found = satisfied(variant(name))
+
+    assert found == ("onnxruntime", "transformers.js")
+    row = one("optimum-onnx", "onnx", "encoder")
+    assert broken(row, variant(name)) == f"it does not open `{name}` without being told"
+
+
+def test_transformers_js_is_not_promised_a_file_of_another_name():
+    row = one("transformers.js", "onnx", "encoder")
+
+    assert broken(row, variant("model_int3.onnx")) == "it does not open `model_int3.onnx` without being told"
+
+
 def test_every_rule_of_the_table_exists_and_is_used():
     assert {rule for row in table() for rule in row.rules} == set(clients.RULES)
     assert {row.types for row in table() if row.types} == set(clients._table()["types"])

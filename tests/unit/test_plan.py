@@ -84,11 +84,17 @@ def test_cpu_backends_run_on_any_machine() -> None:
 
 
 def test_variant_that_is_not_made_yet_is_skipped_with_the_reason() -> None:
-    made = plan("bert", backends="onnx", variants="fp32,int8")
+    made = plan("bert", backends="dynamo", variants="fp32,int8")
 
-    assert names(made) == ["bert.onnx.fp32"]
-    assert made.skipped[0].name == "bert.onnx.int8"
-    assert made.skipped[0].reason == "`onnx` cannot make `int8` yet, only `fp32`"
+    assert names(made) == ["bert.dynamo.fp32"]
+    assert made.skipped[0].name == "bert.dynamo.int8"
+    assert made.skipped[0].reason == "`dynamo` cannot make `int8` yet, only `fp32`"
+
+
+def test_onnx_has_smaller_variants() -> None:
+    made = plan("bert", backends="onnx", variants="fp32,fp16,int8,int4")
+
+    assert names(made) == [f"bert.onnx.{variant}" for variant in ("fp32", "fp16", "int8", "int4")]
 
 
 def test_labels_of_runners_come_from_the_recipe() -> None:
@@ -105,10 +111,10 @@ def test_models_of_one_name_get_different_ones() -> None:
 
 
 def test_only_chooses_among_jobs_and_skips() -> None:
-    made = plan("bert", "gpt", only="*.onnx.*", variants="fp32,int8")
+    made = plan("bert", "gpt", only="*.onnx.*", variants="fp32,int8-static")
 
     assert names(made) == ["bert.onnx.fp32", "gpt.onnx.fp32"]
-    assert [skip.name for skip in made.skipped] == ["bert.onnx.int8", "gpt.onnx.int8"]
+    assert [skip.name for skip in made.skipped] == ["bert.onnx.int8-static", "gpt.onnx.int8-static"]
 
 
 def test_only_that_matches_nothing_is_refused_with_the_names() -> None:
