@@ -10,15 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import made_up
+import msgspec
 import numpy as np
 import onnx
+import onnx_ir
 import pytest
 import torch
 from pipeline import Subject
 
+from hub_exporter import clients
 from hub_exporter.backends.dynamo import empty_cache
+from hub_exporter.backends.onnx import describe
 from hub_exporter.catalogue import CACHE_AXES
-from hub_exporter.records import ExportOutcome, Index, JobResult
+from hub_exporter.records import Component, ExportOutcome, Index, JobResult
 from hub_exporter.snippets import render_snippet
 
 pytestmark = pytest.mark.engine
@@ -188,8 +193,82 @@ def test_the_openvino_decoder_is_stateful_unless_told_otherwise(subject_named: C
         "position_ids",
         "beam_idx",
     ]
-    assert (files / "openvino_model.xml").is_file()
-    assert (files / "openvino_model.bin").is_file()
+    assert {path.name for path in files.iterdir()} == {
+        *("openvino_model.xml", "openvino_model.bin", "export.json", "config.json", "generation_config.json"),
+        *("openvino_tokenizer.xml", "openvino_tokenizer.bin", "openvino_detokenizer.xml", "openvino_detokenizer.bin"),
+    }
+    assert outcome.components[0].data == "openvino_model.bin"
+
+
+def test_a_tokenizer_that_openvino_cannot_convert_is_said(
+    subject_named: Callable[[str], Subject], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import openvino_tokenizers
+
+    from hub_exporter.backends import openvino
+    from hub_exporter.loading import load
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise NotImplementedError("no such thing")
+
+    monkeypatch.setattr(openvino_tokenizers, "convert_tokenizer", refuse)
+
+    notes = openvino.accompany(load(subject_named("llama").model), tmp_path)
+
+    assert notes == ["its tokenizer cannot be converted to OpenVINO (NotImplementedError), which OpenVINO GenAI needs"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_openvino_encoder_gives_one_output_and_the_engine_loads_it(
+    subject_named: Callable[[str], Subject],
+) -> None:
+    from transformers.exporters import ExportedModel
+
+    subject = subject_named("bert")
+    outcome, files = subject.export("openvino")
+    found = subject.verify("openvino", outcome, files)
+    answer = ExportedModel.from_pretrained(files)(
+        input_ids=torch.ones(2, 5, dtype=torch.long), attention_mask=torch.ones(2, 5, dtype=torch.long)
+    )
+
+    assert [port.name for port in outcome.components[0].outputs] == ["last_hidden_state"]
+    assert outcome.components[0].left_out == ("pooler_output",)
+    assert (found.passed, found.level) == (True, "parity"), found.reason
+    assert list(answer) == ["last_hidden_state"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda model: setattr(model.graph.inputs[0], "name", "ids"), "does not know the input `ids`"),
+        (lambda model: model.graph.opset_imports.update({"": 24}), "opset 24"),
+        (lambda model: setattr(model.graph.inputs[3], "dtype", onnx_ir.DataType.FLOAT16), "is float16, not float32"),
+    ],
+)
+def test_a_contract_that_is_broken_in_the_file_is_found(decoder: Made, tmp_path: Path, change: Any, words: str) -> None:
+    subject, outcome, files = decoder
+    model = onnx_ir.load(files / "model.onnx")
+    assert broken_contracts(subject, outcome, describe("model.onnx", model)) == {}
+
+    change(model)
+    onnx_ir.save(model, tmp_path / "model.onnx")
+    found = broken_contracts(subject, outcome, describe("model.onnx", onnx_ir.load(tmp_path / "model.onnx")))
+
+    assert {"transformers.js", "onnxruntime-genai", "optimum-onnx"} <= set(found)
+    assert all(words in found[name] for name in ("transformers.js", "onnxruntime-genai", "optimum-onnx"))
+
+
+def broken_contracts(subject: Subject, outcome: ExportOutcome, part: Component) -> dict[str, str]:
+    """Client -> what breaks its contract, of a graph as it lies in a file."""
+    export = msgspec.structs.replace(outcome, components=(part,))
+    names = ("model.onnx", "model.onnx.data", "export.json")
+    artifacts = tuple(made_up.artifact(f"onnx/{name}", b"x") for name in names)
+    job = made_up.passed("onnx", export=export, artifacts=artifacts)
+    genai = {"model": {"decoder": {"filename": "onnx/model.onnx", "num_hidden_layers": 2}}}
+    side = frozenset({*subject.model.side_files, "genai_config.json"})
+    offer = clients.Offer(subject.model, job, side, lambda path: genai if path == "genai_config.json" else {})
+    rows = [(row.name, clients.broken(row, offer)) for row in clients.rows_of(job)]
+    return {name: problem for name, problem in rows if problem}
 
 
 def test_the_executorch_decoder_has_the_runners_methods_and_a_bounded_plan(
