@@ -77,6 +77,25 @@ def test_the_onnx_file_is_one_self_contained_file(decoder: Made, tmp_path: Path)
     assert (decoder[2] / "model.onnx.data").stat().st_size == 0, "the engine's loader insists on this file"
 
 
+def test_weights_that_protobuf_cannot_hold_lie_beside_the_graph(
+    decoder: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hub_exporter.backends import onnx as backend
+
+    subject, outcome, files = decoder
+    program = onnx_ir.load(files / "model.onnx")
+    monkeypatch.setattr(backend, "EMBED_LIMIT", 1000)
+
+    backend._save({"model.onnx": program}, tmp_path)
+    part = describe("model.onnx", onnx_ir.load(tmp_path / "model.onnx"))
+    found = subject.verify("onnx", msgspec.structs.replace(outcome, components=(part,)), tmp_path)
+
+    assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.onnx_data"}
+    assert part.data == "model.onnx_data"
+    assert msgspec.structs.replace(part, data=None) == outcome.components[0]
+    assert (found.passed, found.level) == (True, "parity"), found.reason
+
+
 def test_the_engine_loads_a_renamed_decoder(decoder: Made) -> None:
     from transformers.exporters import ExportedModel
 
