@@ -69,11 +69,11 @@ def verify(
         found = _verdict(runner, problem, "loaded", False, cases, decodes, (), bounds)
         return msgspec.structs.replace(found, immovable=_immovable(reference, cases))
     if reference.decodes and not decodes:
-        reason = f"{_shown(reference, cases, decodes)}; a decode loop cannot be run with such graphs"
+        reason = f"{_shown(reference, cases, decodes, bounds)}; a decode loop cannot be run with such graphs"
         return _verdict(runner, reason, "loaded", True, cases, decodes, (), bounds)
     notes = _default_precision(module, folder, outcome, reference, arrays, say)
     level: Level = "parity" if bounds is TOLERANCE else "close"
-    found = _verdict(runner, _shown(reference, cases, decodes), level, True, cases, decodes, notes, bounds)
+    found = _verdict(runner, _shown(reference, cases, decodes, bounds), level, True, cases, decodes, notes, bounds)
     say("time a few runs")
     return msgspec.structs.replace(found, latency=_latency(runner, reference, arrays, outcome))
 
@@ -362,9 +362,12 @@ def _worst(figures: tuple[Figure, ...], bounds: Mapping[str, float]) -> str:
     )
 
 
-def _shown(reference: Reference, cases: list[CaseResult], decodes: list[DecodeResult]) -> str:
+def _shown(
+    reference: Reference, cases: list[CaseResult], decodes: list[DecodeResult], bounds: Mapping[str, float]
+) -> str:
     sizes = ", ".join("×".join(map(str, shape)) for shape in sorted({case.shape for case in cases}))
-    text = f"agrees on {len(cases)} inputs of {' × '.join(map(axis, reference.cases[0].sizes))} {sizes}"
+    verb = "agrees" if "max_rel" in bounds else "stays within its bounds"
+    text = f"{verb} on {len(cases)} inputs of {' × '.join(map(axis, reference.cases[0].sizes))} {sizes}"
     if decodes:
         agreed, total = sum(decode.agreed for decode in decodes), sum(decode.tokens for decode in decodes)
         text += f", and on {agreed} of {total} greedy tokens in {len(decodes)} decode loops"
