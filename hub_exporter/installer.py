@@ -37,7 +37,7 @@ OLDEST = "3.11"
 
 def cache() -> Path:
     """Where what we make of packages is kept: `HUB_EXPORTER_CACHE`, or a folder in the user's cache."""
-    return Path(os.environ.get("HUB_EXPORTER_CACHE") or Path.home() / ".cache" / "hub-exporter")
+    return Path(os.environ.get("HUB_EXPORTER_CACHE") or Path.home() / ".cache" / "hub-exporter").absolute()
 
 
 def settings(cuda: bool = False, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -48,6 +48,9 @@ def settings(cuda: bool = False, environ: Mapping[str, str] = os.environ) -> dic
     """
     chosen = {uv_name: environ[name] for name, uv_name in AS_IN_PIP.items() if environ.get(name)}
     chosen |= {name: environ[name] for name in DECISIVE if environ.get(name)}
+    if "UV_FIND_LINKS" in chosen:  # uv is not run in the current folder
+        places = chosen["UV_FIND_LINKS"].split(",")
+        chosen["UV_FIND_LINKS"] = ",".join(str(Path(one).absolute()) if Path(one).is_dir() else one for one in places)
     if sys.platform == "linux" and not cuda and not {*SOURCES, "UV_TORCH_BACKEND"} & set(chosen):
         chosen["UV_TORCH_BACKEND"] = "cpu"
     return chosen

@@ -34,7 +34,7 @@ _PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;]+)")
 def folder() -> Path:
     """Where the pins are: `HUB_EXPORTER_PINS`, else those of the checkout or of the installed package."""
     if chosen := os.environ.get("HUB_EXPORTER_PINS"):
-        return Path(chosen)
+        return Path(chosen).absolute()
     here = Path(__file__).parent
     return next((place for place in (here / "pins", here.parent / "pins") if place.is_dir()), here / "pins")
 

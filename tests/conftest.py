@@ -36,6 +36,7 @@ LONGEST = (
     "clients/",
     "engine/test_coverage",
     "real/test_minilm",
+    "engine/test_locked",
     "engine/test_command",
     "engine/",
 )

@@ -207,6 +207,16 @@ def test_settings_of_uv_before_those_of_pip_before_cpu_builds(
     assert installer.settings(cuda, environ) == expected
 
 
+def test_folders_are_named_from_here(own_pins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """uv runs elsewhere, where no settings of a project apply."""
+    monkeypatch.chdir(tmp_path)
+    for name, folder in (("UV_FIND_LINKS", "wheels"), ("HUB_EXPORTER_CACHE", "cache"), ("HUB_EXPORTER_PINS", "own")):
+        monkeypatch.setenv(name, folder)
+
+    assert environments.isolated("onnx", tmp_path).versions() == {"thing": "1.0"}
+    assert Path(environments.isolated("onnx", tmp_path).python).is_relative_to(tmp_path / "cache")
+
+
 def test_other_systems_get_their_builds_from_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
 
@@ -301,6 +311,23 @@ def test_what_uv_says_becomes_one_line_and_a_hint(words: str, message: str) -> N
 
     assert message in str(error)
     assert error.hint
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_full_disk_is_said(own_pins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", disk]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    monkeypatch.setenv("HUB_EXPORTER_CACHE", str(disk))
+    try:
+        error = failure("onnx", tmp_path)
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+    assert "The disk is full" in str(error)
+    assert "HUB_EXPORTER_CACHE" in str(error.hint)
 
 
 # ── What ran ──
