@@ -124,6 +124,7 @@ _ROWS = (
         delegate="mlx",
         folder="executorch/mlx",
         runner="macos-arm64",
+        variants=("fp32",),
         options=_EXECUTORCH_OPTIONS,
     ),
     Backend(
@@ -132,6 +133,7 @@ _ROWS = (
         delegate="cuda",
         folder="executorch/cuda",
         runner="linux-cuda",
+        variants=("bf16",),  # the engine casts every model for CUDA
         options=_EXECUTORCH_OPTIONS,
     ),
 )

@@ -203,7 +203,11 @@ HINTS = (
     ),
     ("No module named", "Install the package that is named, in the environment of this backend"),
     ("is required", "Install the package that is named, in the environment of this backend"),
-    ("CUDA is not available", "Run this job on a machine with an NVIDIA GPU"),
+    ("CUDA is not available", "Run this job on a machine with an NVIDIA GPU and a CUDA build of torch"),
+    (
+        "MLX delegate generated files not found",
+        "Only the macOS wheels of ExecuTorch have the MLX delegate: run this job on a Mac with Apple Silicon",
+    ),
 )
 
 

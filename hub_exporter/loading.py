@@ -26,7 +26,7 @@ from hub_exporter.errors import SourceError
 from hub_exporter.records import ResolvedModel
 from hub_exporter.tasks import TASKS, Kind
 
-DTYPES = {"fp32": torch.float32}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 """Variant -> dtype that the model is loaded in; others are made of the written float32 files."""
 
 

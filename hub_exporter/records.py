@@ -54,8 +54,8 @@ class GenerationOptions(Record, kw_only=True):
     """Which key/value cache the exported decoder uses."""
 
     cache: Literal["dynamic", "static", "none"] | None = None
-    """`dynamic` grows with the text; `static` is allocated once (ExecuTorch language models use it by default); `none`
-    gives one graph that reads the whole text again at every step."""
+    """`dynamic` grows with the text; `static` is allocated once; `none` gives one graph that reads the whole text again
+    at every step. Without it dynamic, but for ExecuTorch on XNNPACK and CUDA static and inside of the program."""
     max_cache_len: int | None = None
     """Tokens that a static cache holds; default: the smaller of the model's context and 2,048."""
 
@@ -368,7 +368,8 @@ class Component(Record, kw_only=True):
     file: str
     """Relative to the backend's folder."""
     data: str | None = None
-    """File beside it that holds its weights: `model.onnx_data`, `openvino_model.bin`; `None` where they are inside."""
+    """File beside it that holds its weights: `model.onnx_data`, `openvino_model.bin`, `model.ptd` of ExecuTorch's CUDA
+    delegate; `None` where they are inside."""
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     left_out: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """Usage examples: results -> code that runs as it stands in the written folder, and the packages it needs. Pure.
 
-One template per backend and way of driving the graphs: `templates/snippets/<backend>-<layout>.py.j2`.
+One template per format and way of driving the graphs: `templates/snippets/<format>-<layout>.py.j2`.
 """
 
 from __future__ import annotations
@@ -14,21 +14,27 @@ from typing import Any
 import jinja2
 
 from hub_exporter import wording
-from hub_exporter.catalogue import cache_shape
+from hub_exporter.catalogue import BACKENDS, cache_shape
 from hub_exporter.records import Component, ExportOutcome, Index, JobResult, Port
 
 TITLES = {
     "onnx": "ONNX Runtime",
     "openvino": "OpenVINO",
     "executorch-xnnpack": "ExecuTorch with XNNPACK",
+    "executorch-mlx": "ExecuTorch with MLX",
+    "executorch-cuda": "ExecuTorch with CUDA",
     "dynamo": "PyTorch (torch.export)",
 }
 """Backend -> what people call its runtime."""
 
+_EXECUTORCH = ("executorch", "torch", "numpy", "tokenizers")
+
 PACKAGES = {
     "onnx": ("onnxruntime", "numpy", "tokenizers"),
     "openvino": ("openvino", "numpy", "tokenizers"),
-    "executorch-xnnpack": ("executorch", "torch", "numpy", "tokenizers"),
+    "executorch-xnnpack": _EXECUTORCH,
+    "executorch-mlx": _EXECUTORCH,
+    "executorch-cuda": _EXECUTORCH,
     "dynamo": ("torch", "transformers", "numpy", "tokenizers"),
 }
 """Backend -> the packages that its examples import, and no more."""
@@ -107,7 +113,7 @@ def render_snippet(index: Index, result: JobResult) -> str | None:
     export = result.export
     if export is None or not _has_example(index, result, export):
         return None
-    template = environment().get_template(f"snippets/{result.backend}-{export.layout}.py.j2")
+    template = environment().get_template(_template(result, export))
     return template.render(_context(index, result, export)).strip() + "\n"
 
 
@@ -126,17 +132,22 @@ def render_client(index: Index, result: JobResult, client: str) -> str:
     return environment().get_template(f"clients/{client}.j2").render(context).strip() + "\n"
 
 
+def _template(result: JobResult, export: ExportOutcome) -> str:
+    return f"snippets/{BACKENDS[result.backend].format}-{export.layout}.py.j2"
+
+
 def _has_example(index: Index, result: JobResult, export: ExportOutcome) -> bool:
     known = STEP_VALUES.get(export.layout, ENCODING_FIELDS)
     others = [port for port in export.components[0].inputs if port.name not in known and port.name != "cache_position"]
     if export.layout == "static-cache":
         others = [port for port in others if port.shape]  # the others count what is in the cache
     return (
-        f"snippets/{result.backend}-{export.layout}.py.j2" in environment().list_templates()
+        _template(result, export) in environment().list_templates()
         and {"tokenizer.json", "config.json"} <= _side_files(index)
         and (not others or export.layout in ("decoder", "static-cache"))
         and all(_CACHE_PORT.fullmatch(port.name) and len(port.shape) == 4 for port in others)
         and len(_cache_sizes(export.components[0])) <= 1
+        and (len(export.components) == 1 or not any((part.data or "").endswith(".ptd") for part in export.components))
     )
 
 
@@ -163,6 +174,7 @@ def _context(index: Index, result: JobResult, export: ExportOutcome) -> dict[str
         "file": f"{result.folder}/{component.file}",
         "files": {part.name: f"{result.folder}/{part.file}" for part in export.components},
         "ports": {part.name: _port_lists(part) for part in export.components},
+        "data": f"{result.folder}/{component.data}" if component.data else None,
         "inputs": names,
         "outputs": [port.name for port in component.outputs],
         "arrays": _dict_literal(arrays, indented=True),
@@ -202,6 +214,7 @@ def _cache(component: Component) -> dict[str, Any]:
         "heads": heads if fixed else "heads",
         "head_dim": head_dim if fixed else "head_dim",
         "cache_dtype": _dtype(dtype, "float32"),
+        "cache_count": sum(bool(_CACHE_PORT.fullmatch(port.name)) for port in component.inputs),
     }
 
 

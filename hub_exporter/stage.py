@@ -93,12 +93,14 @@ def _verify(request: StageRequest, say: Say) -> StageAnswer:
 
 
 def _load(request: StageRequest, say: Say) -> StageAnswer:
-    """Whether the runtime finds all that it needs, wherever the files are now."""
+    """Whether the runtime finds all that it needs, wherever the files are now; if there is one here."""
     from hub_exporter import backends
 
     assert request.job is not None
     assert request.outcome is not None
-    backends.get(request.job.backend).open_runner(Path(request.folder), request.outcome)
+    module = backends.get(request.job.backend)
+    if module.missing_runtime() is None:
+        module.open_runner(Path(request.folder), request.outcome)
     return StageAnswer()
 
 

@@ -54,12 +54,15 @@ def verify(
     """Compare the files of one job in `folder` with the reference, within the bounds of its variant. Never raises for
     what the files do wrong."""
     module = backends.get(backend)
+    missing = module.missing_runtime()
+    if missing:
+        return Verification(level="exported", reason=missing, passed=True, runtime="")
     say("load the files")
     try:
         runner = module.open_runner(folder, outcome)
     except Exception as error:  # noqa: BLE001 - a runtime refuses a broken file in its own way
         return _refused(backend, f"the runtime cannot load the files: {_line(error)}")
-    unrunnable = _unrunnable(outcome)
+    unrunnable = _unrunnable(outcome) or _incomparable(variant)
     if unrunnable:
         return Verification(level="loaded", reason=unrunnable, passed=True, runtime=runner.runtime)
     bounds = TOLERANCES[variant]
@@ -96,6 +99,10 @@ def _latency(runner: Runner, reference: Reference, arrays: Mapping[str, np.ndarr
 
 def _unrunnable(outcome: ExportOutcome) -> str | None:
     """Why these graphs cannot be driven here, so that loading them is all that can be shown."""
+    if outcome.layout == "static-cache" and False in map(
+        outcome.options.get, ("alloc_graph_input", "alloc_graph_output")
+    ):
+        return "the memory of its cache is the caller's, which ExecuTorch's Python runtime cannot give it"
     if outcome.layout in ("encoder", "encoder-decoder", "multimodal", "uncached", "static-decoder", "recurrent"):
         return None
     if outcome.options.get("dynamic") is False:
@@ -108,6 +115,11 @@ def _unrunnable(outcome: ExportOutcome) -> str | None:
     if outcome.options.get("generation", {}).get("cache") == "static" and (outcome.layout != "static-cache" or inside):
         return "graphs of this kind that take a static cache were loaded, but are not run in a loop here"
     return None
+
+
+def _incomparable(variant: str) -> str | None:
+    """Why agreement is not judged."""
+    return None if variant in TOLERANCES else f"how far `{variant}` may differ from float32 is not decided: not compared"
 
 
 def _measure(
@@ -223,9 +235,15 @@ def _forward_row(runner: Runner, row: Arrays) -> Arrays:
         return _forward_batch(runner, row)
     real = row["attention_mask"][0].astype(bool)
     answer = _forward_batch(runner, {name: value[:, real] for name, value in row.items()})
-    spread = {name: np.zeros((1, real.size, *value.shape[2:]), value.dtype) for name, value in answer.items()}
-    for name, value in answer.items():
-        spread[name][:, real] = value
+    return {name: _spread(value, real) for name, value in answer.items()}
+
+
+def _spread(value: np.ndarray, real: np.ndarray) -> np.ndarray:
+    """What stands at the real tokens, at their places among the padding; what is of the whole row as it is."""
+    if value.shape[1] != real.sum():
+        return value
+    spread = np.zeros((1, real.size, *value.shape[2:]), value.dtype)
+    spread[:, real] = value
     return spread
 
 

@@ -45,6 +45,8 @@ FILES = {
     "onnx": ("onnx", "model.onnx", ("export.json", "model.onnx", "model.onnx.data")),
     "openvino": ("openvino", "openvino_model.xml", ("export.json", "openvino_model.bin", "openvino_model.xml")),
     "executorch-xnnpack": ("executorch/xnnpack", "model.pte", ("export.json", "model.pte")),
+    "executorch-mlx": ("executorch/mlx", "model.pte", ("export.json", "model.pte")),
+    "executorch-cuda": ("executorch/cuda", "model.pte", ("export.json", "model.pte", "model.ptd")),
     "dynamo": ("pt2", "model.pt2", ("export.json", "model.pt2")),
 }
 """Backend -> folder, program, files."""
@@ -147,10 +149,13 @@ def encoder_ports() -> dict[str, tuple[Port, ...]]:
 
 def decoder_ports(backend: str) -> dict[str, tuple[Port, ...]]:
     logits = port("logits", "batch_size", "sequence_length", 49152, dtype="float32")
-    if backend.startswith("executorch"):
+    if backend in ("executorch-xnnpack", "executorch-cuda"):
+        return {"inputs": (port("input_ids", 1, 512), port("cache_position", 512)), "outputs": (logits,)}
+    if backend == "executorch-mlx":
+        cache = tuple(port(f"cache_{leaf}", 1, 3, 512, 64, dtype="float32") for leaf in range(4))
         return {
-            "inputs": (port("input_ids", 1, "sequence_length"), port("cache_position", "sequence_length")),
-            "outputs": (logits,),
+            "inputs": (port("input_ids", 1, 512), port("position_ids", 1, 512), *cache),
+            "outputs": (logits, *cache),
         }
     inputs = [port(name, "batch_size", "sequence_length") for name in ("input_ids", "attention_mask", "position_ids")]
     if backend == "openvino":
@@ -166,9 +171,11 @@ def decoder_ports(backend: str) -> dict[str, tuple[Port, ...]]:
 
 def outcome(backend: str, layout: str = "encoder", **changes: object) -> ExportOutcome:
     ports = encoder_ports() if layout == "encoder" else decoder_ports(backend)
+    data = "model.ptd" if backend == "executorch-cuda" else None
+    static = layout == "decoder" and backend in ("executorch-xnnpack", "executorch-cuda")
     export = ExportOutcome(
-        components=(Component(name="model", file=FILES[backend][1], **ports),),
-        layout="static-decoder" if (layout, backend) == ("decoder", "executorch-xnnpack") else layout,
+        components=(Component(name="model", file=FILES[backend][1], data=data, **ports),),
+        layout="static-decoder" if static else layout,
         restrictions=("batch 1", "at most 512 tokens") if backend.startswith("executorch") else (),
         versions=VERSIONS,
         seconds={"load": 1.2, "trace": 9.8, "save": 0.9},

@@ -11,10 +11,11 @@ Writing half (needs torch and the engine):
     accompany(loaded, folder)        files beside them that clients need; returns what could not be made, in words
 
 Running half (needs only the backend's own runtime where it can):
+    missing_runtime()                why nothing here can run the files; `None` where something can
     open_runner(folder, outcome)     a `Runner` over the written files
 
-`common.py` has what most do alike. To add a backend: a module here, its row in `catalogue.py`, its name in `_MODULES`,
-its tests.
+`common.py` has what most do alike, `executorch.py` what all delegates of ExecuTorch do. To add a backend: a module
+here, named like its row in `catalogue.py` with `_` for `-`, and its tests.
 """
 
 from __future__ import annotations
@@ -32,13 +33,6 @@ TOKEN_PORTS = (
     "encoder_attention_mask",
 )  # fmt: skip
 """Inputs of a decoder that are given at every step; all others carry its cache."""
-
-_MODULES = {
-    "onnx": "onnx",
-    "openvino": "openvino",
-    "executorch-xnnpack": "executorch",
-    "dynamo": "dynamo",
-}
 
 
 class Runner(Protocol):
@@ -75,4 +69,4 @@ class Runner(Protocol):
 
 def get(backend: str) -> ModuleType:
     """The module of a backend, imported on first use."""
-    return importlib.import_module(f"hub_exporter.backends.{_MODULES[backend]}")
+    return importlib.import_module(f"hub_exporter.backends.{backend.replace('-', '_')}")

@@ -63,6 +63,11 @@ def flat_metadata(metadata: Any, inputs: list[str], outputs: list[str]) -> Any:
     )
 
 
+def missing_runtime() -> str | None:
+    """Why nothing here can run the files: the runtime came with the packages that made them."""
+    return None
+
+
 RECURRENT = ["one token at a time, prompts too", "no padding: rows of one length in a batch"]
 
 

@@ -14,7 +14,7 @@ from hub_exporter.records import Component, ExportOutcome, Port
 FORMAT = "dynamo"
 DEFAULTS: dict[str, Any] = {}
 graphs, patched, restrictions = common.graphs, common.patched, common.restrictions
-accompany = common.accompany
+accompany, missing_runtime = common.accompany, common.missing_runtime
 
 
 def write(exported: Any, folder: Path, layout: str) -> list[Component]:

@@ -18,7 +18,7 @@ from hub_exporter.records import Component, ExportOutcome, Port
 FORMAT = "onnx"
 DEFAULTS: dict[str, Any] = {}
 graphs, patched, restrictions = common.graphs, common.patched, common.restrictions
-accompany = common.accompany
+accompany, missing_runtime = common.accompany, common.missing_runtime
 
 EMBED_LIMIT = int(1.9 * 2**30)
 """Bytes of weights up to which they go into the `.onnx` file itself: protobuf ends at 2 GiB."""

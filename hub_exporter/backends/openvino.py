@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 FORMAT = "openvino"
 DEFAULTS: dict[str, Any] = {}
 graphs, patched, restrictions = common.graphs, common.patched, common.restrictions
+missing_runtime = common.missing_runtime
 
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 """Compile options for comparing: the CPU plugin computes in bf16 on processors that have it, whatever the file says."""

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import zoo
 
+from hub_exporter.catalogue import BACKENDS
 from hub_exporter.export import export
 from hub_exporter.plan import make_plan
 from hub_exporter.recipe import requests
@@ -36,7 +37,8 @@ class Subject:
 
     def job(self, backend: str, **engine: Any) -> Job:
         """The job that a recipe with these engine options would give."""
-        flags = {"--backends": backend, "--to": str(self.folder / "out"), "--engine": _flags(engine)}
+        variant = BACKENDS[backend].variants[0]
+        flags = {"--backends": backend, "--variants": variant, "--engine": _flags(engine), "--to": str(self.folder)}
         asked = requests(None, [self.model.folder], {key: value for key, value in flags.items() if value})
         (job,) = make_plan(asked, [self.model], {}, None).jobs
         return job
@@ -51,7 +53,8 @@ class Subject:
         return export(job, self.capture, self.folder / "rows", files, lambda step: None), files
 
     def verify(self, backend: str, outcome: ExportOutcome, files: Path) -> Verification:
-        return verify(backend, outcome, files, self.reference, self.arrays)
+        variant = BACKENDS[backend].variants[0]
+        return verify(backend, outcome, files, self.reference, self.arrays, variant=variant)
 
 
 def _flags(engine: dict[str, Any]) -> list[str]:
