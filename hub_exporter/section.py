@@ -215,11 +215,29 @@ def _in_place(export: ExportOutcome | None) -> list[str]:
     """What a cache of fixed size is good for, and how."""
     if export is None or export.layout != "static-cache":
         return []
+    if export.components[0].outputs[0].name == "mutated_0":
+        return _in_place_executorch(export)
     made = f"the caller allocates the cache, {export.cache_length} tokens in the example, and no step copies it"
     ports = {port.name for part in export.components for port in part.inputs}
     if "past_key_values.0.key" not in ports:
         return [f"{made}: the program writes into the tensors that it is given"]
     return [f"{made}: `past_key_values.N.key` and `present.N.key` share one buffer, and so do the values"]
+
+
+def _in_place_executorch(export: ExportOutcome) -> list[str]:
+    """The order of the outputs, and whose memory they are in."""
+    count = sum(port.name.startswith("mutated_") for port in export.components[0].outputs)
+    order = (
+        f"a cache of {export.cache_length} tokens goes in as {count} tensors; the first {count} outputs are these "
+        f"tensors, written to, then come the logits; the last {count} outputs only repeat the cache"
+    )
+    if False not in (export.options.get("alloc_graph_input"), export.options.get("alloc_graph_output")):
+        return [f"{order}. The program copies them in and out of memory of its own"]
+    return [
+        f"{order}. No memory is planned for them: give each tensor of the cache one buffer, as an input "
+        "(`Method::set_input`) and as the output of the same number (`Method::set_output_data_ptr`), and the caller "
+        "copies nothing. That can be done in C++ only; `examples/cpp/decode_loop.cpp` of hub-exporter is the loop"
+    ]
 
 
 def _measured(component: Component | None) -> list[str]:

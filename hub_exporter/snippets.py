@@ -140,6 +140,8 @@ def _has_example(index: Index, result: JobResult, export: ExportOutcome) -> bool
     known = STEP_VALUES.get(export.layout, ENCODING_FIELDS)
     others = [port for port in export.components[0].inputs if port.name not in known and port.name != "cache_position"]
     if export.layout == "static-cache":
+        if False in (export.options.get("alloc_graph_input"), export.options.get("alloc_graph_output")):
+            return False  # its memory is the caller's, which Python cannot give it
         others = [port for port in others if port.shape]  # the others count what is in the cache
     return (
         _template(result, export) in environment().list_templates()
@@ -214,7 +216,6 @@ def _cache(component: Component) -> dict[str, Any]:
         "heads": heads if fixed else "heads",
         "head_dim": head_dim if fixed else "head_dim",
         "cache_dtype": _dtype(dtype, "float32"),
-        "cache_count": sum(bool(_CACHE_PORT.fullmatch(port.name)) for port in component.inputs),
     }
 
 

@@ -357,9 +357,9 @@ def open_runner(folder: Path, outcome: ExportOutcome) -> Any:
 
 
 def _takes_padding(outcome: ExportOutcome) -> bool:
-    """Whether there is a mask for the padding of a text, in a form that leaves it open."""
+    """Whether there is a mask for the padding of a text."""
     taken = {port.name for port in outcome.components[0].inputs}
-    return "input_ids" not in taken or ("attention_mask" in taken and outcome.layout != "static-cache")
+    return "input_ids" not in taken or "attention_mask" in taken
 
 
 class ExecutorchRunner:
@@ -402,15 +402,13 @@ class StaticCacheRunner(ExecutorchRunner):
     """A program that takes a static cache and writes into it: the written tensors come out before the logits."""
 
     def start(self, batch: int) -> None:
-        self._position = 0
         cache = (port for name, port in self._ports.items() if name not in TOKEN_PORTS)
         self._cache = [np.zeros([int(size) for size in port.shape], port.dtype) for port in cache]
 
     def step(self, input_ids: np.ndarray, attention_mask: np.ndarray, position_ids: np.ndarray) -> np.ndarray:
-        new = np.arange(self._position, self._position + input_ids.shape[1])
-        seen = np.arange(int(self._ports["attention_mask"].shape[3])) <= new[:, None]
-        tokens = {"input_ids": input_ids, "position_ids": new[None], "attention_mask": seen[None, None]}
-        self._position += new.size
+        port = self._ports["attention_mask"]
+        mask = common.static_mask(attention_mask, input_ids.shape[1], int(port.shape[3]), port.dtype)
+        tokens = {"input_ids": input_ids, "attention_mask": mask, "position_ids": position_ids}
         answer = self._execute([*(tokens[name] for name in self._ports if name in tokens), *self._cache])
         self._cache = answer[: len(self._cache)]
         return answer[len(self._cache)]

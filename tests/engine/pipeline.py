@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +20,20 @@ from hub_exporter.catalogue import BACKENDS
 from hub_exporter.export import export
 from hub_exporter.plan import make_plan
 from hub_exporter.recipe import requests
-from hub_exporter.records import CaptureSpec, ExportOutcome, Job, Reference, ResolvedModel, Verification
+from hub_exporter.records import (
+    CaptureSpec,
+    ExportOutcome,
+    Index,
+    Job,
+    JobResult,
+    Reference,
+    ResolvedModel,
+    Verification,
+)
 from hub_exporter.reference import make
 from hub_exporter.resolve import resolve
 from hub_exporter.sample import draw
+from hub_exporter.snippets import render_snippet
 from hub_exporter.tasks import TASKS
 from hub_exporter.verify import read_reference, verify
 
@@ -55,6 +68,20 @@ class Subject:
     def verify(self, backend: str, outcome: ExportOutcome, files: Path) -> Verification:
         variant = BACKENDS[backend].variants[0]
         return verify(backend, outcome, files, self.reference, self.arrays, variant=variant)
+
+    def run_example(self, backend: str, outcome: ExportOutcome, files: Path) -> str:
+        """What the card's example prints, in a folder like the published one."""
+        folder, place = self.folder / f"{files.name}-example", BACKENDS[backend].folder
+        shutil.copytree(files, folder / place)
+        for name in self.model.side_files:
+            shutil.copyfile(Path(self.model.folder) / name, folder / name)
+        result = JobResult(job="a", backend=backend, variant="", status="passed", folder=place, export=outcome)
+        snippet = render_snippet(Index(tool="", source=self.model, capture=None, jobs=(result,)), result)
+        assert snippet
+        command = [sys.executable, "-I", "-c", snippet]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
 
 def _flags(engine: dict[str, Any]) -> list[str]:

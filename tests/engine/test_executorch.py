@@ -192,6 +192,7 @@ def test_weights_outside_of_the_program_are_written_and_loaded_with_it(
     assert (files / "model.ptd").stat().st_size > 320 * 32 * 4, "the embedding at least"
     found = subject.verify("executorch-xnnpack", outcome, files)
     assert (found.passed, found.level) == (True, "parity"), found.reason
+    assert subject.run_example("executorch-xnnpack", outcome, files), "the card's example takes both files"
 
     (files / "model.ptd").unlink()
     found = subject.verify("executorch-xnnpack", outcome, files)
@@ -247,6 +248,7 @@ def test_the_graphs_for_mlx_agree_when_xnnpack_runs_them(
     found = subject.verify("executorch-mlx", outcome, files)
     assert (found.passed, found.level) == (True, "parity"), found.reason
     assert bool(found.decodes) == (kind == "llama")
+    assert subject.run_example("executorch-mlx", outcome, files)
 
 
 def test_mlx_takes_no_static_cache(subject_named: Callable[[str], Subject]) -> None:

@@ -11,12 +11,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 import uv
 from pipeline import Subject
 
-from hub_exporter import run
-from hub_exporter.records import JobResult
+from hub_exporter.records import DatasetSpec, JobResult
+from hub_exporter.run import run_model
 
 pytestmark = [
     pytest.mark.engine,
@@ -59,14 +60,16 @@ def overlay(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def exported(
-    overlay: Path, subject_named: Callable[[str], Subject], monkeypatch: pytest.MonkeyPatch
+    overlay: Path, subject_named: Callable[[str], Subject], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[str], JobResult]:
     """Gives the result of a job for MLX, in the processes that a job runs in."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(overlay), str(ROOT)]))
 
     def result(kind: str) -> JobResult:
         subject = subject_named(kind)
-        return run._run_job(subject.job("executorch-mlx"), subject.capture, subject.folder, lambda event: None, True)
+        rows = DatasetSpec(path=str(subject.folder / "rows.jsonl"), rows=10)
+        job = msgspec.structs.replace(subject.job("executorch-mlx"), dataset=rows)
+        return run_model(subject.model, (job,), tmp_path, lambda event: None).results[0]
 
     return result
 
