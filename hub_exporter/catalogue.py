@@ -30,8 +30,6 @@ STAGES = 4
 VARIANTS = ("fp32", "fp16", "bf16", "int8", "int8-static", "int4")
 """What a recipe may name. Which of them a backend makes today is in its row; the rest is skipped with the reason."""
 
-DEFAULT_VARIANTS = ("fp32",)
-
 AXES = (
     "batch_size",
     "sequence_length",
@@ -79,7 +77,7 @@ class Backend:
     runner: Machine = "linux-cpu"
     """Machine that it needs; `linux-cpu` stands for any machine."""
     variants: tuple[str, ...] = ()
-    """Those that it makes today."""
+    """Those that it makes today; the first of them where none is asked for."""
     layouts: tuple[Layout, ...] = ("encoder", "decoder", "seq2seq", "multimodal")
     """Kinds of model that it takes."""
     options: frozenset[str] = frozenset()

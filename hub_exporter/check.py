@@ -8,7 +8,6 @@ weights, no model code.
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +23,7 @@ from hub_exporter.catalogue import BACKENDS
 from hub_exporter.errors import HubExporterError, SourceError, TargetError
 from hub_exporter.files import expanded, job_name
 from hub_exporter.index import listed, parse_index, read_index
-from hub_exporter.plan import hub_target, names_of, target_of
+from hub_exporter.plan import cells, hub_target, names_of, target_of
 from hub_exporter.records import INDEX_FILE, DatasetSpec, Finding, Index, ModelRequest, Reason, State
 from hub_exporter.resolve import resolve
 from hub_exporter.rows import BUILTIN
@@ -289,11 +288,10 @@ def _check_same(place: _Place, published: str, asked: str) -> None:
 
 def _expected(request: ModelRequest, task: str | None) -> list[tuple[str, str]]:
     """Backend and variant of what is asked for and can be made."""
-    asked = itertools.product(request.settings.backends, request.settings.variants)
     layout = TASKS[task].layout if task in TASKS else None
     return [
         (backend, variant)
-        for backend, variant in asked
+        for backend, variant in cells(request.settings)
         if variant in BACKENDS[backend].variants and layout in (None, *BACKENDS[backend].layouts)
     ]
 

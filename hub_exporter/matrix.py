@@ -85,7 +85,7 @@ def _numbered(requests: Sequence[ModelRequest], of: int) -> Iterator[tuple[int, 
 
 
 def _jobs(request: ModelRequest) -> int:
-    return len(request.settings.backends) * len(request.settings.variants) or 1
+    return len(request.settings.backends) * max(len(request.settings.variants), 1) or 1
 
 
 def _parts(requests: Sequence[ModelRequest], most: int) -> int:

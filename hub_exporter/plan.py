@@ -5,7 +5,6 @@ Pure: it reads nothing but its arguments.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -180,7 +179,7 @@ def _jobs(
 ) -> Iterator[Job | Skip]:
     settings, task, target = request.settings, TASKS[model.task], target_of(request, model.name)
     limit = settings.time_limit or _MINUTES
-    for backend, variant in itertools.product(settings.backends, settings.variants):
+    for backend, variant in cells(settings):
         row, name = BACKENDS[backend], f"{model.name}.{backend}.{variant}"
         reason = next(_obstacles(row, variant, task.layout, machine), None)
         if reason:
@@ -200,6 +199,13 @@ def _jobs(
             minutes=minutes_of(settings),
             target=target,
         )
+
+
+def cells(settings: ModelSettings) -> Iterator[tuple[str, str]]:
+    """Each backend with each variant, or with the first that it makes where none is asked for."""
+    for backend in settings.backends:
+        for variant in settings.variants or BACKENDS[backend].variants[:1]:
+            yield backend, variant
 
 
 def _obstacles(backend: Backend, variant: str, layout: str, machine: str | None) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from hub_exporter import strict
-from hub_exporter.catalogue import DEFAULT_BACKENDS, DEFAULT_VARIANTS, RUNNERS
+from hub_exporter.catalogue import DEFAULT_BACKENDS, RUNNERS
 from hub_exporter.checks import check_applicable, check_consistent, check_level, check_name, check_runner, place_of
 from hub_exporter.errors import UsageError
 from hub_exporter.files import expanded
@@ -26,7 +26,7 @@ from hub_exporter.records import DatasetSpec, ModelRequest, ModelSettings, Recip
 BUILT_IN: dict[str, Any] = {
     "target": "./out",
     "backends": list(DEFAULT_BACKENDS),
-    "variants": list(DEFAULT_VARIANTS),
+    "variants": [],
     "trust-remote-code": False,
     "time-limit": 60,
 }

@@ -126,7 +126,7 @@ class ModelSettings(Record, kw_only=True, rename="kebab"):
     backends: tuple[str, ...] = ()
     """What to export to; default: the four that run on any CPU."""
     variants: tuple[str, ...] = ()
-    """Precisions; default: `fp32`."""
+    """Precisions; default: `fp32`, for `executorch-cuda` `bf16`."""
     dataset: DatasetSpec | None = None
     """Default: a small public dataset for the task."""
     engine: EngineOptions = EngineOptions()

@@ -118,7 +118,9 @@ def _unrunnable(outcome: ExportOutcome) -> str | None:
 
 def _incomparable(variant: str) -> str | None:
     """Why agreement is not judged."""
-    return None if variant in TOLERANCES else f"how far `{variant}` may differ from float32 is not decided: not compared"
+    return (
+        None if variant in TOLERANCES else f"how far `{variant}` may differ from float32 is not decided: not compared"
+    )
 
 
 def _measure(

@@ -75,8 +75,17 @@ def test_backend_of_another_machine_is_skipped_with_the_reason() -> None:
     assert names(made) == ["bert.onnx.fp32"]
     assert {skip.name: skip.reason for skip in made.skipped} == {
         "bert.executorch-mlx.fp32": "`executorch-mlx` runs on `macos-arm64`, this is `linux-cpu`",
-        "bert.executorch-cuda.fp32": "`executorch-cuda` runs on `linux-cuda`, this is `linux-cpu`",
+        "bert.executorch-cuda.bf16": "`executorch-cuda` runs on `linux-cuda`, this is `linux-cpu`",
     }
+
+
+def test_a_backend_makes_its_first_variant_where_none_is_asked_for() -> None:
+    made = make_plan(asked("./bert", backends="onnx,executorch-mlx,executorch-cuda"), [model()])
+
+    assert names(made) == ["bert.onnx.fp32", "bert.executorch-mlx.fp32", "bert.executorch-cuda.bf16"]
+    assert plan("bert", backends="executorch-cuda", variants="fp32", machine="linux-cuda").skipped[0].reason == (
+        "`executorch-cuda` cannot make `fp32` yet, only `bf16`"
+    )
 
 
 def test_cpu_backends_run_on_any_machine() -> None:
