@@ -19,10 +19,7 @@ models:
     dataset: {{path: builtin}}
 """
 
-ONNX, OPENVINO, DYNAMO, MLX = (
-    f"tiny-chat.{backend}.fp32" for backend in ("onnx", "openvino", "dynamo", "executorch-mlx")
-)
-CUDA = "tiny-chat.executorch-cuda.bf16"
+ONNX, OPENVINO, DYNAMO = (f"tiny-chat.{backend}.fp32" for backend in ("onnx", "openvino", "dynamo"))
 CREATE = "from huggingface_hub import HfApi; HfApi().create_repo(args[0])"
 JOBS = {"Plan", f"Export {ONNX}", f"Export {OPENVINO}", f"Export {DYNAMO}", "Publish"}
 CALLER = (ROOT / "workflows/organisation.yml").read_text("utf-8")
@@ -188,3 +185,20 @@ def test_nothing_to_do_is_no_failure(organisation, hub):
     assert run.jobs == {"Plan": "success"}
     assert "### Nothing to export" in run.summary
     assert list(run.artifacts.iterdir()) == []
+
+
+def test_a_schedule_exports_what_is_stale(consumer, hub):
+    hub.python(CREATE, "org/stale")
+    caller = (ROOT / "workflows/schedule.yml").read_text("utf-8")
+    recipe = RECIPE.format(target="org/stale").replace("openvino, ", "")
+    repository = consumer({".github/workflows/weekly.yml": caller, "hub-exporter.yaml": recipe})
+
+    first = repository.act("schedule")
+    second = repository.act("schedule")
+    repository.put({"hub-exporter.yaml": recipe.replace("dynamo]", "dynamo, openvino]")})
+    third = repository.act("schedule")
+
+    assert first.jobs == dict.fromkeys(JOBS - {f"Export {OPENVINO}"}, "success")
+    assert second.jobs == {"Plan": "success"}
+    assert third.jobs == dict.fromkeys({"Plan", f"Export {OPENVINO}", "Publish"}, "success")
+    assert state(hub, "org/stale")[1] == dict.fromkeys([ONNX, OPENVINO, DYNAMO], "passed")
