@@ -2,8 +2,8 @@
 
 1. As asked.
 2. The trace failed: assertions about shapes are left to the runtime instead of deciding them while tracing.
-3. The trace failed again, or the files disagree at other shapes only: the axes that do not move are fixed, and said to
-   be. What the recipe decided is left as it is.
+3. The trace failed again or took too long, or the files disagree at other shapes only: the axes that do not move are
+   fixed, and said to be. What the recipe decided is left as it is.
 
 Only for models of one forward: a decoder with a fixed axis cannot be run in a loop.
 """
@@ -26,6 +26,9 @@ _UNFIT = {
 }
 """What a model is fed with -> the axes that a trace may fail on: the batch is the last that one wants to fix."""
 
+_TOO_LONG = "The export stage took longer than"
+"""Sizes that are formulas of height and width can keep a trace busy that is done in a minute without them."""
+
 _SHAPE_SIGNS = ("onstraint", "GuardOnDataDependent", "specializ", "ymbolic", "ynamic", "shape", "SymInt", "size")
 """In an engine's message: that a shape is what it failed on."""
 
@@ -35,6 +38,8 @@ def next_job(job: Job, error: StageError | None, verification: Verification | No
     task, options = TASKS[job.model.task], job.engine
     if task.layout != "encoder" or options.dynamic is False:
         return None
+    if error is not None and _TOO_LONG in error.message:
+        return _fixed(job, _UNFIT[task.inputs])
     if error is not None and any(sign in error.message for sign in _SHAPE_SIGNS):
         if options.prefer_deferred_runtime_asserts_over_guards is None:
             deferred = _changed(job, prefer_deferred_runtime_asserts_over_guards=True)

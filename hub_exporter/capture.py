@@ -7,11 +7,12 @@ All arrays are int64 of shape (batch, length).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
+from hub_exporter.catalogue import axes_of
 from hub_exporter.errors import DatasetError
 from hub_exporter.records import CaptureSpec, Row
 
@@ -76,6 +77,33 @@ def broken_rule(inputs: Inputs, side: Side) -> str | None:
         return f"the padding is not on the {side}, where this model pads"
     if len(set(mask.sum(axis=1).tolist())) < 2:
         return "all rows have the same length"
+    return None
+
+
+def sizes_of(inputs: Inputs) -> dict[str, int]:
+    """Axis -> size of all inputs together, the batch first."""
+    sizes: dict[str, int] = {}
+    for name, value in sorted(inputs.items(), key=lambda item: -item[1].ndim):
+        sizes |= dict(zip(axes_of(name, value.ndim, inputs), value.shape, strict=False))
+    return sizes
+
+
+def broken_axes(inputs: Inputs, free: Collection[str]) -> str | None:
+    """Which rule of a capture set a batch of pictures, sounds or series breaks, in words; `None` if it keeps them all.
+
+    `free` are the names of the axes that are to have other sizes too.
+    """
+    known: dict[int, str] = {}
+    for axis, size in sizes_of(inputs).items():
+        if axis in free and size == 1:
+            return f"an axis of size 1 becomes a constant ({axis})"
+        if axis in free and size in known:
+            return f"{known[size]} and {axis} are both {size}, so that the trace may take them for one axis"
+        known |= {size: axis} if axis in free else {}
+    for name, value in inputs.items():
+        varies = any(axis in free for axis in axes_of(name, value.ndim, inputs)[1:])
+        if name.endswith("_mask") and varies and value.all():
+            return f"nothing is padded: a `{name}` of ones is dropped from the graph"
     return None
 
 

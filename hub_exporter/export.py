@@ -17,10 +17,11 @@ from transformers.exporters import AutoExportConfig, AutoHfExporter
 from transformers.exporters.base import ExportedComponent, ExportedModel
 
 from hub_exporter import backends, wording
+from hub_exporter.capture import sizes_of
 from hub_exporter.catalogue import axes_of
 from hub_exporter.errors import HubExporterError, UsageError
 from hub_exporter.graphs import Graph, Request, max_length
-from hub_exporter.inputs import fixed_words, prepare, sizes_of
+from hub_exporter.inputs import fixed_words, prepare
 from hub_exporter.loading import DTYPES, load
 from hub_exporter.records import CaptureSpec, Component, EngineOptions, ExportOutcome, Job
 from hub_exporter.tasks import TASKS
@@ -38,7 +39,7 @@ OWN_OPTIONS = {
 
 RECORDED = (
     "torch", "transformers", "onnx", "onnxscript", "onnx-ir", "onnxruntime", "openvino", "openvino-tokenizers",
-    "executorch", "torchao", "tokenizers", "numpy",
+    "executorch", "torchao", "tokenizers", "numpy", "pillow",
 )  # fmt: skip
 """Packages whose versions the index and the card name."""
 
@@ -75,14 +76,13 @@ def export(job: Job, spec: CaptureSpec, rows: Path, folder: Path, say: Callable[
     _copy_configs(Path(job.model.folder), folder)
     clock.stop()
     fixed = _fixed(request, written)
-    stated = [] if job.engine.dynamic is False else [f"{wording.axis(axis)} fixed to {fixed[axis]}" for axis in fixed]
     return ExportOutcome(
         components=tuple(written),
         layout=layout,
         cache_length=max_length(request) if layout == "static-cache" else None,
         restrictions=(
-            *fixed_words(captured),
-            *stated,
+            *fixed_words(captured, job.engine.static_axes),
+            *_stated(request, fixed),
             *backend.restrictions(request, written),
             *_least(written, task.inputs),
         ),
@@ -109,6 +109,12 @@ def _fixed(request: Request, components: list[Component]) -> dict[str, int]:
         if request.layout == "encoder" and isinstance(size, int) and (request.free is None or axis in request.free)
     }
     return {axis: size for axis, size in sizes.items() if axis in found or axis in request.options.static_axes}
+
+
+def _stated(request: Request, fixed: dict[str, int]) -> list[str]:
+    """Fixed axes in words; where all are, the backend says so."""
+    each = fixed if request.options.dynamic is not False else {}
+    return [f"{wording.axis(axis)} fixed to {size}" for axis, size in each.items()]
 
 
 def _least(components: list[Component], kind: str) -> list[str]:

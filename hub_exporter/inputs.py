@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from hub_exporter import capture, media
-from hub_exporter.capture import Inputs, Side
-from hub_exporter.catalogue import axes_of
+from hub_exporter.capture import Inputs, Side, sizes_of
 from hub_exporter.errors import DatasetError
 from hub_exporter.loading import Loaded
 from hub_exporter.records import CaptureSpec, ResolvedModel, Row
@@ -64,7 +63,8 @@ def prepare(
     if kind == "text":
         return _texts(loaded, model, spec)
     captured, cases = _MAKERS[kind](loaded, spec, rows, static)
-    problem = broken_rule(captured)
+    assert captured.free is not None
+    problem = capture.broken_axes(captured.inputs, captured.free)
     if problem:
         named = ", ".join(f"`{row.id}`" for row in spec.capture)
         raise DatasetError(
@@ -78,46 +78,21 @@ def padding_side(model: ResolvedModel) -> Side:
     return "left" if TASKS[model.task].layout == "decoder" else model.padding_side
 
 
-def sizes_of(inputs: Inputs) -> dict[str, int]:
-    """Axis -> size of all inputs together, the batch first."""
-    sizes: dict[str, int] = {}
-    for name, value in sorted(inputs.items(), key=lambda item: -item[1].ndim):
-        sizes |= dict(zip(axes_of(name, value.ndim, inputs), value.shape, strict=False))
-    return sizes
-
-
-def broken_rule(captured: Captured) -> str | None:
-    """Which rule of a capture set a batch of pictures, sounds or series breaks, in words; `None` if it keeps them."""
-    assert captured.free is not None
-    sizes = {axis: size for axis, size in sizes_of(captured.inputs).items() if axis in captured.free}
-    known: dict[int, str] = {}
-    for axis, size in sizes.items():
-        if size == 1:
-            return f"an axis of size 1 becomes a constant ({axis})"
-        if size in known:
-            return f"{known[size]} and {axis} are both {size}, so that the trace may take them for one axis"
-        known[size] = axis
-    for name, value in captured.inputs.items():
-        if (
-            name.endswith("_mask")
-            and value.all()
-            and {*axes_of(name, value.ndim)} & {"height", "sequence_length"} & {*sizes}
-        ):
-            return f"nothing is padded: a `{name}` of ones is dropped from the graph"
-    return None
-
-
-def fixed_words(captured: Captured) -> list[str]:
-    """What the processor fixes, in words for the card."""
-    sizes = sizes_of(captured.inputs)
-    fixed = sizes if captured.free is None else {axis: n for axis, n in sizes.items() if axis not in captured.free}
+def fixed_words(captured: Captured, static: Sequence[str] = ()) -> list[str]:
+    """What the processor fixes, in words for the card; without the axes that are `static` for another reason."""
+    if captured.free is None:
+        return []
+    kept = {*captured.free, *static}
+    fixed = {axis: size for axis, size in sizes_of(captured.inputs).items() if axis not in kept}
     words = []
-    if captured.free is not None and "height" in fixed and "width" in fixed:
+    if "height" in fixed and "width" in fixed:
         words.append(f"pictures of {fixed['width']} × {fixed['height']} pixels, as the processor makes them")
-    if captured.free is not None and "sequence_length" in fixed:
-        series = "past_values" in captured.inputs
-        what = f"numbers of {fixed.get('num_channels')} series" if series else "frames of sound"
-        what = "tokens of text" if "input_ids" in captured.inputs else what
+    if "sequence_length" in fixed:
+        what = "frames of sound"
+        if "input_ids" in captured.inputs:
+            what = "tokens of text"
+        elif "past_values" in captured.inputs:
+            what = f"numbers of {fixed['num_channels']} series"
         words.append(f"{fixed['sequence_length']} {what} at a time")
     return words
 

@@ -18,7 +18,7 @@ import transformers
 
 from hub_exporter import capture
 from hub_exporter.errors import SourceError
-from hub_exporter.inputs import prepare, sizes_of
+from hub_exporter.inputs import prepare
 from hub_exporter.loading import Loaded, generation_config, load
 from hub_exporter.records import (
     CaptureSpec,
@@ -117,7 +117,7 @@ def _case(
     arrays |= {f"{name}/in/{key}": value for key, value in {**inputs, **model_inputs}.items()}
     arrays |= {f"{name}/out/{key}": value.float().numpy() for key, value in outputs.items()}
     return ReferenceCase(
-        name=name, sizes=sizes_of(inputs), inputs=tuple({**inputs, **model_inputs}), outputs=tuple(outputs)
+        name=name, sizes=capture.sizes_of(inputs), inputs=tuple({**inputs, **model_inputs}), outputs=tuple(outputs)
     )
 
 

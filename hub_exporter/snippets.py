@@ -27,15 +27,15 @@ TITLES = {
 }
 """Backend -> what people call its runtime."""
 
-_EXECUTORCH = ("executorch", "torch", "numpy", "tokenizers")
+_EXECUTORCH = ("executorch", "torch", "numpy")
 
 PACKAGES = {
-    "onnx": ("onnxruntime", "numpy", "tokenizers"),
-    "openvino": ("openvino", "numpy", "tokenizers"),
+    "onnx": ("onnxruntime", "numpy"),
+    "openvino": ("openvino", "numpy"),
     "executorch-xnnpack": _EXECUTORCH,
     "executorch-mlx": _EXECUTORCH,
     "executorch-cuda": _EXECUTORCH,
-    "dynamo": ("torch", "transformers", "numpy", "tokenizers"),
+    "dynamo": ("torch", "transformers", "numpy"),
 }
 """Backend -> the packages that its examples import, and no more."""
 
@@ -51,6 +51,23 @@ HEADS = {
 
 JS_DTYPES = {"fp32": "fp32", "fp16": "fp16", "int8": "q8", "int4": "q4"}
 """Variant -> what transformers.js calls it."""
+
+FEEDS = {
+    "texts": ("tokenizers",),
+    "pictures": ("transformers", "pillow"),
+    "labels": ("transformers", "pillow", "tokenizers"),
+    "sounds": ("transformers", "torch"),  # which some feature extractors compute with
+    "series": (),
+}
+"""What a graph is fed with (`labels`: pictures beside texts) -> the packages that make its inputs."""
+
+_FEED_PORTS = {
+    "pixel_values": "pictures",
+    "input_values": "sounds",
+    "input_features": "sounds",
+    "past_values": "series",
+}
+_PROCESSED = ("pixel_values", "pixel_mask", "input_values", "input_features", "past_values")
 
 ENCODING_FIELDS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
 """Graph input -> attribute of a `tokenizers.Encoding`."""
@@ -97,9 +114,9 @@ def install_line(result: JobResult) -> str | None:
     if result.backend not in PACKAGES or result.export is None:
         return None
     versions = result.export.versions
+    packages = dict.fromkeys((*PACKAGES[result.backend], *FEEDS[_feed(result.export.components[0])]))
     pins = [
-        f"{package}=={versions[package].partition('+')[0]}" if package in versions else package
-        for package in PACKAGES[result.backend]
+        f"{package}=={versions[package].partition('+')[0]}" if package in versions else package for package in packages
     ]
     return "pip install " + " ".join(pins)
 
@@ -108,7 +125,7 @@ def render_snippet(index: Index, result: JobResult) -> str | None:
     """Python code that loads the files of `result` and prints what the model makes of a few sentences.
 
     It expects the written folder as its current directory and nothing but the packages of `install_line`. `None` when
-    there is no example for such graphs, for example because they take images.
+    there is no example for such graphs.
     """
     export = result.export
     if export is None or not _has_example(index, result, export):
@@ -137,6 +154,11 @@ def _template(result: JobResult, export: ExportOutcome) -> str:
 
 
 def _has_example(index: Index, result: JobResult, export: ExportOutcome) -> bool:
+    feed = _feed(export.components[0])
+    if feed != "texts":
+        whole = not {"height", "width"} & export.fixed.keys()  # the processor makes pictures of another size
+        single = feed == "labels" and result.backend.startswith("executorch")
+        return export.layout == "encoder" and result.backend in PACKAGES and whole and not single
     known = STEP_VALUES.get(export.layout, ENCODING_FIELDS)
     others = [port for port in export.components[0].inputs if port.name not in known and port.name != "cache_position"]
     if export.layout == "static-cache":
@@ -153,6 +175,13 @@ def _has_example(index: Index, result: JobResult, export: ExportOutcome) -> bool
     )
 
 
+def _feed(component: Component) -> str:
+    """What the graph is fed with."""
+    names = [port.name for port in component.inputs]
+    found = next((feed for port, feed in _FEED_PORTS.items() if port in names), "texts")
+    return "labels" if found == "pictures" and "input_ids" in names else found
+
+
 def _side_files(index: Index) -> set[str]:
     """What lies beside the exported files: carried along, or there already in the model's own repository."""
     return {artifact.path for artifact in index.side_files} | set(index.source.side_files)
@@ -163,10 +192,16 @@ def _context(index: Index, result: JobResult, export: ExportOutcome) -> dict[str
     carried = _side_files(index)
     names = [port.name for port in component.inputs]
     step_values = STEP_VALUES.get(export.layout, {})
-    arrays = {port.name: _array(port) for port in component.inputs if port.name in ENCODING_FIELDS}
+    feed, known = _feed(component), (*ENCODING_FIELDS, *_PROCESSED)
+    arrays = {port.name: _array(port, feed) for port in component.inputs if port.name in known}
     return {
         "backend": result.backend,
         "task": model.task,
+        "model_type": model.model_type,
+        "feed": feed,
+        "padding": '"max_length"' if model.model_type.startswith("siglip") else "True",
+        "samples": export.fixed.get("sequence_length"),
+        "vocabulary": "vocab.json" in carried,
         "sentence_transformers": model.sentence_transformers,
         "pooling_config": "1_Pooling/config.json" if "1_Pooling/config.json" in carried else None,
         "padding_side": model.padding_side,
@@ -194,8 +229,11 @@ def _port_lists(part: Component) -> tuple[str, str, str]:
     return json.dumps(inputs), json.dumps(outputs), json.dumps(entries)
 
 
-def _array(port: Port) -> str:
-    """Python source of a batch for one text input."""
+def _array(port: Port, feed: str) -> str:
+    """Python source of a batch for one input."""
+    if feed != "texts":
+        default = "float32" if port.name in ("pixel_values", "input_values", "input_features") else "int64"
+        return f'processed["{port.name}"].astype(np.{_dtype(port.dtype, default)})'
     return f"np.array([e.{ENCODING_FIELDS[port.name]} for e in encodings], dtype=np.{_dtype(port.dtype, 'int64')})"
 
 

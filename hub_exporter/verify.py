@@ -353,8 +353,9 @@ def _problem(cases: list[CaseResult], decodes: list[DecodeResult], bounds: Mappi
 
 
 def _immovable(reference: Reference, cases: list[CaseResult]) -> tuple[str, ...]:
-    """The axes that explain what failed: every failed case moved one that no passed case moved, and the fewest that do.
-    None where a case of the captured shape failed too."""
+    """The axes that explain what failed: every failed case moved one of them and no passed case did, as far as that can
+    be. As few as possible, the batch last, and a picture's height and width together. None where a case of the captured
+    shape failed too."""
     sizes = {case.name: case.sizes for case in reference.cases}
     captured = sizes[reference.cases[0].name]
 
@@ -363,11 +364,14 @@ def _immovable(reference: Reference, cases: list[CaseResult]) -> tuple[str, ...]
 
     failed = [moved(case) for case in cases if not case.passed]
     passed = [moved(case) for case in cases if case.passed]
-    suspects = [axes.difference(*passed) for axes in failed]
     if not passed or not all(failed):
         return ()
-    certain = set().union(*(axes for axes in suspects if len(axes) == 1))
-    blamed = certain.union(*(axes for axes in (suspects if all(suspects) else failed) if not axes & certain))
+    suspects = [axes.difference(*passed) or axes for axes in failed]
+    blamed: set[str] = set()
+    while suspects:
+        worst = max(captured, key=lambda axis: (sum(axis in axes for axes in suspects), "batch" not in axis))
+        blamed |= {"height", "width"} & captured.keys() if worst in ("height", "width") else {worst}
+        suspects = [axes for axes in suspects if not axes & blamed]
     return tuple(axis for axis in captured if axis in blamed)
 
 

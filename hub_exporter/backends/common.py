@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hub_exporter.backends import TOKEN_PORTS, Arrays
+from hub_exporter.capture import sizes_of
 from hub_exporter.catalogue import cache_shape
 from hub_exporter.records import Component, ExportOutcome
 from hub_exporter.wording import axes
@@ -37,7 +38,6 @@ def patched(request: Request) -> Iterator[None]:
 def restrictions(request: Request, components: list[Component]) -> list[str]:
     """What the files cannot do, in words for the card."""
     from hub_exporter.graphs import is_recurrent
-    from hub_exporter.inputs import sizes_of
 
     if request.options.dynamic is False:
         return [f"every axis is fixed: {axes(sizes_of(request.captured))}"]

@@ -375,7 +375,7 @@ PICTURES = (
     ),
     _pictures(
         "depth-anything",
-        "pictures of any size: depth",
+        "pictures of any size: depth over DINOv2",
         "AutoModelForDepthEstimation",
         lambda: transformers.DepthAnythingConfig(
             backbone_config=_dino(
@@ -512,6 +512,57 @@ SERIES = (
     ),
 )
 
+TEXTS_TOO = (
+    Kind("albert", "encoder, shared layers", "AutoModel", _config("AlbertConfig", embedding_size=16), special=True),
+    Kind(
+        "electra", "encoder, narrow embeddings", "AutoModel", _config("ElectraConfig", embedding_size=16), special=True
+    ),
+    Kind(
+        "mpnet", "encoder, relative position buckets", "AutoModel", _config("MPNetConfig", pad_token_id=1), special=True
+    ),
+    Kind(
+        "xlm-roberta",
+        "encoder, positions behind the padding",
+        "AutoModelForMaskedLM",
+        _config("XLMRobertaConfig", max_position_embeddings=130),
+        special=True,
+    ),
+    Kind("qwen2", "decoder, biased projections", "AutoModelForCausalLM", _config("Qwen2Config", num_key_value_heads=2)),
+    Kind(
+        "mistral",
+        "decoder, sliding window in every layer",
+        "AutoModelForCausalLM",
+        _config("MistralConfig", num_key_value_heads=2, sliding_window=16, head_dim=8),
+    ),
+    Kind("phi3", "decoder, fused projections", "AutoModelForCausalLM", _config("Phi3Config", num_key_value_heads=2)),
+    Kind("olmo2", "decoder, norms behind the layers", "AutoModelForCausalLM", _config("Olmo2Config")),
+    Kind(
+        "stablelm",
+        "decoder, partly rotary positions",
+        "AutoModelForCausalLM",
+        _config("StableLmConfig", num_key_value_heads=4),
+    ),
+    Kind(
+        "opt",
+        "decoder, learned positions with an offset",
+        "AutoModelForCausalLM",
+        _config("OPTConfig", ffn_dim=64, word_embed_proj_dim=32),
+    ),
+    Kind(
+        "bloom",
+        "decoder, linear biases for positions",
+        "AutoModelForCausalLM",
+        _config("BloomConfig", n_layer=2, n_head=4),
+    ),
+    Kind(
+        "mamba2",
+        "decoder, state space with heads",
+        "AutoModelForCausalLM",
+        _config("Mamba2Config", num_heads=8, head_dim=8, state_size=8, n_groups=2, chunk_size=8, expand=2),
+    ),
+)
+"""Kinds of text models that are much used and differ in one thing from those above."""
+
 EVERYWHERE = {*(kind.name for kind in KINDS), "vit", "detr", "wav2vec2-ctc", "clip"}
 """Kinds that stand for many: the tests run them through all backends."""
 
@@ -519,7 +570,7 @@ KINDS = tuple(
     dataclasses.replace(kind, checked=("onnx", "openvino", "executorch-xnnpack", "dynamo"))
     if kind.name in EVERYWHERE
     else kind
-    for kind in (*KINDS, *PICTURES, *TWO_ENCODERS, *IN_TEXT, *SOUNDS, *SERIES)
+    for kind in (*KINDS, *TEXTS_TOO, *PICTURES, *TWO_ENCODERS, *IN_TEXT, *SOUNDS, *SERIES)
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 

@@ -70,9 +70,10 @@ def prepare(repo: str, made: dict[str, Any] | None = None, folders: Sequence[str
     return told(push.prepare_repository, repo, run(**(made or {})).model, 1, folders, **options)
 
 
-def put(repo: str, files: dict[str, str], **options: Any) -> str:
+def put(repo: str, files: dict[str, str | bytes], **options: Any) -> str:
     """Somebody else's commit."""
-    operations = [CommitOperationAdd(path, text.encode()) for path, text in files.items()]
+    contents = {path: data if isinstance(data, bytes) else data.encode() for path, data in files.items()}
+    operations = [CommitOperationAdd(path, data) for path, data in contents.items()]
     return api.create_commit(repo, operations, commit_message="by hand", **options).oid
 
 

@@ -64,3 +64,39 @@ tell([told(rows, "org/columns"), told(rows, "org/nowhere"), told(rows, "org/colu
     assert "test" in split[1]
     assert "`org/a-model` is a model, not a dataset" in model[1]
     assert all("--dataset builtin" in error[2] for error in (missing, split))
+
+
+def test_pictures_of_a_dataset_on_the_hub_are_kept_beside_the_rows(hub, tmp_path):
+    digests, kept, stolen = hub.python(
+        SCRIPT
+        + """
+import hashlib, io, json
+from pathlib import Path
+from PIL import Image
+
+def png(number):
+    file = io.BytesIO()
+    Image.new("RGB", (20 + number, 16), (number, 0, 99)).save(file, "PNG")
+    return file.getvalue()
+
+def pictures(path, folder):
+    spec = draw(DatasetSpec(path=path, rows=8), TASKS["image-classification"], Path(args[0]) / folder)
+    return sorted(row.values["image"]["sha256"] for row in (*spec.capture, *spec.held_out))
+
+made = [png(number) for number in range(8)]
+api.create_repo("org/pictures", repo_type="dataset")
+put("org/pictures", {f"train/{number}.png": data for number, data in enumerate(made)}, repo_type="dataset")
+(Path(args[0]) / "mine.png").write_bytes(made[0])
+api.create_repo("org/thief", repo_type="dataset")
+lines = "".join(json.dumps({"image": str(Path(args[0]) / "mine.png"), "n": number}) + "\\n" for number in range(9))
+put("org/thief", {"data/train.jsonl": lines}, repo_type="dataset")
+digests = sorted(hashlib.sha256(data).hexdigest() for data in made)
+tell([digests, pictures("org/pictures", "kept"), told(pictures, "org/thief", "stolen")])
+""",
+        str(tmp_path),
+    )
+
+    assert kept == digests
+    assert stolen[0] == "DatasetError"
+    assert "names a file on this machine" in stolen[1]
+    assert not (tmp_path / "stolen").exists()

@@ -65,6 +65,53 @@ def test_the_examples_of_encoders_are_python(backend, task):
     ast.parse(render_snippet(index, made_up.passed(backend)))
 
 
+def fed(backend: str, *ports: tuple[str, int], **changes: object):
+    """An encoder that takes these inputs."""
+    export = made_up.outcome(backend, "encoder")
+    inputs = tuple(made_up.port(name, *("batch_size", 8, 9, 10)[:rank], dtype="float32") for name, rank in ports)
+    component = msgspec.structs.replace(export.components[0], inputs=inputs)
+    return msgspec.structs.replace(export, components=(component,), **changes)
+
+
+OTHER_TASKS = {
+    "image-classification": [("pixel_values", 4)],
+    "image-feature-extraction": [("pixel_values", 4)],
+    "object-detection": [("pixel_values", 4), ("pixel_mask", 3)],
+    "image-segmentation": [("pixel_values", 4)],
+    "depth-estimation": [("pixel_values", 4)],
+    "zero-shot-image-classification": [("input_ids", 2), ("pixel_values", 4), ("attention_mask", 2)],
+    "audio-classification": [("input_values", 2)],
+    "automatic-speech-recognition": [("input_values", 2), ("attention_mask", 2)],
+    "time-series-forecasting": [("past_values", 3)],
+}
+
+
+@pytest.mark.parametrize("task", OTHER_TASKS)
+@pytest.mark.parametrize("backend", PACKAGES)
+def test_the_examples_of_pictures_sounds_and_series_are_python_and_feed_every_input(backend, task):
+    export = fed(backend, *OTHER_TASKS[task])
+    text = render_snippet(made_up.index(made_up.encoder(task=task)), made_up.passed(backend, export=export))
+
+    if backend.startswith("executorch") and task.startswith("zero-shot"):
+        assert text is None, "it would take one picture and one text at a time"
+        return
+    ast.parse(text)
+    assert all(f'"{name}":' in text for name, _ in OTHER_TASKS[task])
+    line = install_line(made_up.passed(backend, export=export))
+    assert ("pillow" in line) == ("PIL" in text)
+    assert ("transformers" in line) == ("transformers" in text)
+    assert ("tokenizers" in line) == ("Tokenizer" in text)
+
+
+def test_a_graph_of_fixed_pictures_has_no_example_and_one_of_fixed_sounds_is_fed_with_as_many_samples():
+    pictures = fed("onnx", ("pixel_values", 4), fixed={"height": 800, "width": 1066})
+    sounds = fed("onnx", ("input_values", 2), fixed={"sequence_length": 30401})
+    index = made_up.index(made_up.encoder(task="audio-classification"))
+
+    assert render_snippet(index, made_up.passed("onnx", export=pictures)) is None
+    assert "np.arange(30401)" in render_snippet(index, made_up.passed("onnx", export=sounds))
+
+
 @pytest.mark.parametrize("backend", PACKAGES)
 def test_the_examples_of_generative_models_are_python_and_feed_every_input(backend):
     for export in (made_up.outcome(backend, "decoder"), encoder_decoder(backend)):
@@ -90,12 +137,12 @@ def test_no_file_name_gets_out_of_its_literal(name):
 
 def test_inputs_that_no_example_knows_are_listed_instead():
     component = msgspec.structs.replace(
-        made_up.outcome("onnx").components[0], inputs=(made_up.port("pixel_values", "batch_size", 3, dtype="float32"),)
+        made_up.outcome("onnx").components[0], inputs=(made_up.port("bbox", "batch_size", 4, dtype="float32"),)
     )
     result = made_up.passed("onnx", export=made_up.outcome("onnx", components=(component,)))
 
     assert render_snippet(made_up.index(), result) is None
-    assert "- pixel_values: float32 (batch_size, 3)" in render_card(made_up.index(jobs=(result,)))
+    assert "- bbox: float32 (batch_size, 4)" in render_card(made_up.index(jobs=(result,)))
 
 
 def test_there_is_no_example_without_a_tokenizer_file():

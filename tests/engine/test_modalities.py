@@ -1,0 +1,88 @@
+"""Pictures, sounds and series: what is stated of the files, and that nothing that is not stated reaches `parity`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from pipeline import Subject
+
+from hub_exporter.catalogue import BACKENDS
+from hub_exporter.records import ExportOutcome, Index, JobResult
+from hub_exporter.snippets import render_snippet
+
+pytestmark = pytest.mark.engine
+
+Named = Callable[[str], Subject]
+
+
+def test_what_the_processor_fixes_is_stated_and_what_it_lets_vary_varies(subject_named: Named) -> None:
+    square, any_size = subject_named("vit"), subject_named("detr")
+
+    fixed, _ = square.export("dynamo")
+    free, _ = any_size.export("dynamo")
+
+    assert fixed.restrictions == ("pictures of 32 × 32 pixels, as the processor makes them",)
+    assert free.restrictions == ()
+    (port,) = [port for port in free.components[0].inputs if port.name == "pixel_values"]
+    assert [isinstance(size, str) for size in port.shape] == [True, False, True, True]
+    sizes = {(case.sizes["height"], case.sizes["width"]) for case in any_size.reference.cases}
+    assert len(sizes) >= 4
+    assert max(max(size) for size in sizes) > 2 * min(min(size) for size in sizes), "the processor's own size too"
+
+
+def test_an_axis_that_does_not_move_and_is_not_stated_is_a_mismatch(subject_named: Named) -> None:
+    subject = subject_named("hubert")
+    outcome, files = subject.export("dynamo", dynamic=False)
+    silent = msgspec.structs.replace(outcome, fixed={})
+
+    stated, found = subject.verify("dynamo", outcome, files), subject.verify("dynamo", silent, files)
+
+    assert (stated.level, stated.passed) == ("parity", True)
+    assert {case.shape for case in stated.cases} == {tuple(outcome.fixed.values())}
+    assert (found.level, found.passed) == ("loaded", False)
+    assert found.immovable == ("sequence_length",), "the batch would be found the next time"
+
+
+def test_an_axis_that_is_to_stay_is_captured_long_stated_and_checked_at_its_size(subject_named: Named) -> None:
+    subject = subject_named("hubert")
+    outcome, files = subject.export("dynamo", static_axes=["sequence_length"])
+
+    found = subject.verify("dynamo", outcome, files)
+
+    length = max(case.sizes["sequence_length"] for case in subject.reference.cases)
+    assert outcome.fixed == {"sequence_length": length}
+    assert outcome.restrictions == (f"length fixed to {length}",)
+    assert (found.level, found.passed) == ("parity", True)
+    assert {case.shape for case in found.cases} == {(1, length), (2, length)}
+
+
+@pytest.mark.parametrize("kind", ["vit", "ast", "clip", "patchtst"])
+def test_the_example_runs_as_it_stands_in_the_written_folder(kind: str, subject_named: Named, tmp_path: Path) -> None:
+    subject = subject_named(kind)
+    outcome, files = subject.export("dynamo")
+    result = beside_the_model(subject, outcome, files, tmp_path)
+
+    snippet = render_snippet(Index(tool="test", source=subject.model, capture=None, jobs=(result,)), result)
+
+    assert snippet is not None
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", snippet], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) >= 1
+
+
+def beside_the_model(subject: Subject, outcome: ExportOutcome, files: Path, target: Path) -> JobResult:
+    """The files and the source's side files, as they are written into a target."""
+    folder = BACKENDS["dynamo"].folder
+    shutil.copytree(files, target / folder)
+    for name in subject.model.side_files:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(Path(subject.model.folder) / name, target / name)
+    return JobResult(job="x", backend="dynamo", variant="fp32", status="passed", folder=folder, export=outcome)
