@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -65,8 +64,11 @@ EXAMPLES = {
 }
 """Client with an example in Python -> environment."""
 
-NOT_EAGERS = {"onnxruntime-genai", "openvino-genai", "optimum-intel"}
-"""Their examples do not say the same here: one adds no start token, the others compute in bf16 where they can."""
+COARSE = {"openvino-genai", "optimum-intel"}
+"""Their examples compute in bf16 where the processor can: what a small model is unsure of may come out otherwise."""
+
+STARTING = {"optimum-onnx"}
+"""They put the start token before a text; the others leave that to whoever calls them."""
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +78,7 @@ def chat(hub: Hub) -> Published:
 
 @pytest.fixture(scope="module")
 def expected(chat: Published) -> dict[str, Any]:
-    """What eager transformers says: tokens, text, the ids of the first prompt, and the logits after each."""
+    """What eager transformers says: tokens, text, the ids of the prompts, and the logits after each."""
     said = chat.eager(**REQUEST)
     assert said["alone"] == said["batch"]
     assert min(map(len, [*said["alone"], said["chat"]])) == REQUEST["new_tokens"]
@@ -84,10 +86,9 @@ def expected(chat: Published) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def continued(chat: Published) -> list[str]:
-    """What eager transformers makes of the prompts of the card's examples."""
-    texts = chat.eager(**{**REQUEST, "prompts": PROMPTS, "new_tokens": 32})["texts"]
-    return [prompt + text for prompt, text in zip(PROMPTS, texts, strict=True)]
+def continued(chat: Published) -> dict[str, list[str]]:
+    """What eager transformers makes of the prompts of the card's examples, with a start token and without."""
+    return chat.eager(**{**REQUEST, "prompts": PROMPTS, "new_tokens": 32})
 
 
 @pytest.fixture(scope="module")
@@ -111,11 +112,12 @@ def test_optimum_from_the_hub(chat: Published, expected: dict[str, Any], name: s
 def test_transformers_js_in_node_from_the_hub(chat: Published, expected: dict[str, Any], scripts: Path) -> None:
     said = chat.ask_node(scripts, "chat", **REQUEST, dtype="fp32")
 
-    assert said == tokens(expected)
+    assert tokens(said) == tokens(expected)
+    assert said["ids"] == expected["ids"]
 
 
 def test_transformers_js_on_a_page_in_chromium(chat: Published, expected: dict[str, Any], scripts: Path) -> None:
-    """Nothing is said about the precision: the repository's configuration has to say it."""
+    """Like any page, it says nothing about the precision. The pipeline puts no start token before a text."""
     SCREENSHOT.parent.mkdir(parents=True, exist_ok=True)
 
     said = chat.ask_node(
@@ -128,7 +130,7 @@ def test_transformers_js_on_a_page_in_chromium(chat: Published, expected: dict[s
         seconds=120,
     )
 
-    assert said.get("text") == expected["texts"][0], said
+    assert said.get("text") == expected["bare_texts"][0], said
     assert SCREENSHOT.stat().st_size > 5_000
 
 
@@ -136,19 +138,20 @@ def test_onnxruntime_genai(chat: Published, expected: dict[str, Any]) -> None:
     said = chat.ask("onnxruntime-genai", "genai_onnxruntime", model=chat.folder, **REQUEST)
 
     assert tokens(said) == tokens(expected)
-    assert said["ids"] == expected["ids"]
+    assert said["ids"] == expected["ids"][0]
 
 
 def test_openvino_genai(chat: Published, expected: dict[str, Any]) -> None:
     said = chat.ask("openvino-genai", "genai_openvino", model=chat.folder / "openvino", **REQUEST)
 
-    assert said == tokens(expected)
+    assert tokens(said) == tokens(expected)
+    assert said["texts"] == expected["texts"]
 
 
 def test_executorchs_own_runner_for_language_models(chat: Published, expected: dict[str, Any]) -> None:
     said = chat.ask("executorch-runner", "executorch_runner", model=chat.folder, **REQUEST)
 
-    assert said["texts"] == expected["texts"]
+    assert said["texts"] == expected["bare_texts"]
 
 
 def test_exported_model_from_the_hub(chat: Published, expected: dict[str, Any]) -> None:
@@ -173,36 +176,36 @@ def test_the_index_promises_just_these_clients(index: Index) -> None:
 
 @pytest.mark.parametrize("backend", RUNTIMES)
 def test_the_cards_example_needs_no_more_than_its_packages(
-    chat: Published, index: Index, continued: list[str], backend: str
+    chat: Published, index: Index, continued: dict[str, list[str]], backend: str
 ) -> None:
     (job,) = [job for job in index.jobs if job.backend == backend]
 
     said = output_of(index, job, chat.folder, client_environments.python(RUNTIMES[backend]))
 
-    assert said.splitlines() == continued
+    assert said.splitlines() == [prompt + text for prompt, text in zip(PROMPTS, continued["texts"], strict=True)]
     asked = (client_environments.ENVIRONMENTS / f"{RUNTIMES[backend]}.in").read_text("utf-8").split()
     assert {line.partition("==")[0] for line in asked} == set(PACKAGES[backend])
 
 
 @pytest.mark.parametrize("client", EXAMPLES)
-def test_the_cards_example_for(chat: Published, index: Index, continued: list[str], client: str) -> None:
+def test_the_cards_example_for(chat: Published, index: Index, continued: dict[str, list[str]], client: str) -> None:
     (job,) = [job for job in index.jobs if client in job.clients]
 
     said = output_in(client, index, job, chat.folder, client_environments.python(EXAMPLES[client]))
 
     assert said.strip()
-    if client not in NOT_EAGERS:
-        assert [word for word in continued[0].split() if word not in said] == []
+    if client not in COARSE:
+        assert continued["texts" if client in STARTING else "bare_texts"][0] in said
 
 
 def test_the_cards_example_for_transformers_js(
-    chat: Published, index: Index, continued: list[str], scripts: Path
+    chat: Published, index: Index, continued: dict[str, list[str]], scripts: Path
 ) -> None:
     (job,) = [job for job in index.jobs if "transformers.js" in job.clients]
 
     said = output_in_node("transformers.js", index, job, chat.folder, scripts)
 
-    assert said.strip() == continued[0]
+    assert said.strip() == PROMPTS[0] + continued["bare_texts"][0]
 
 
 # ── A head size that is not the hidden size by the heads ──
@@ -243,7 +246,7 @@ def test_clients_that_make_the_cache_themselves_know_its_size(qwen3: Published, 
     optimum = {"class": f"{module}.ORTModelForCausalLM", "options": options}
 
     assert qwen3.ask(environment, "optimum_chat", **REQUEST, **optimum) == expected
-    assert qwen3.ask_node(scripts, "chat", **REQUEST, dtype="fp32") == expected
+    assert tokens(qwen3.ask_node(scripts, "chat", **REQUEST, dtype="fp32")) == expected
     assert tokens(qwen3.ask("onnxruntime-genai", "genai_onnxruntime", model=qwen3.folder, **REQUEST)) == expected
 
 
@@ -272,14 +275,18 @@ def missing_cache(graph: onnx.GraphProto) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "said"),
-    [(renamed_input, "attention_mask"), (float16_input, "float16|Float16|FLOAT16"), (missing_cache, "present.0.key")],
+    [
+        (renamed_input, "Missing Input: mask"),
+        (float16_input, "must have the same data type"),
+        (missing_cache, "present.0.key"),
+    ],
 )
 def test_onnxruntime_genai_refuses_other_ports(
     chat: Published, tmp_path: Path, damage: Callable[[onnx.GraphProto], None], said: str
 ) -> None:
     folder = damaged(chat, tmp_path, lambda model: damage(model.graph))
 
-    assert re.search(said, chat.refusal("onnxruntime-genai", "genai_onnxruntime", model=folder, **REQUEST))
+    assert said in chat.refusal("onnxruntime-genai", "genai_onnxruntime", model=folder, **REQUEST)
 
 
 def test_onnxruntime_genai_refuses_an_opset_that_is_too_high(chat: Published, tmp_path: Path) -> None:

@@ -15,4 +15,5 @@ const alone = [];
 for (const text of request.prompts) alone.push((await continued(tokenizer(text)))[0]);
 const batch = await continued(tokenizer(request.prompts, { padding: true }));
 const chat = tokenizer.apply_chat_template(request.chat, { add_generation_prompt: true, return_dict: true });
-answer({ alone, batch, chat: (await continued(chat))[0] });
+const ids = request.prompts.map((text) => tokenizer.encode(text));
+answer({ alone, batch, chat: (await continued(chat))[0], ids });

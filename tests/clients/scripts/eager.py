@@ -32,12 +32,14 @@ def chat():
         request["chat"], add_generation_prompt=True, return_tensors="pt", return_dict=True
     )
     alone = [continued(encoded(text))[0] for text in request["prompts"]]
+    bare = [tokenizer(text, add_special_tokens=False, return_tensors="pt") for text in request["prompts"]]
     return {
         "alone": alone,
         "batch": continued(encoded(request["prompts"])),
         "chat": continued(talk)[0],
         "texts": tokenizer.batch_decode(alone, skip_special_tokens=True),
-        "ids": tokenizer(request["prompts"][0])["input_ids"],
+        "bare_texts": [tokenizer.decode(continued(inputs)[0], skip_special_tokens=True) for inputs in bare],
+        "ids": tokenizer(request["prompts"])["input_ids"],
         "last_logits": [model(**encoded(text)).logits[0, -1].tolist() for text in request["prompts"]],
     }
 

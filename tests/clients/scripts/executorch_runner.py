@@ -1,4 +1,7 @@
-"""ExecuTorch's own runner for language models (C++ behind a Python binding) over a `.pte`: text in, text out."""
+"""ExecuTorch's own runner for language models (C++ behind a Python binding) over a `.pte`: text in, text out.
+
+It puts no start token before a text unless it is told to.
+"""
 
 from pathlib import Path
 

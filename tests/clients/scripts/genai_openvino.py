@@ -15,8 +15,10 @@ def chat():
         return pipeline.generate(inputs, max_new_tokens=request["new_tokens"], do_sample=False).tokens
 
     talk = tokenizer.apply_chat_template(ov_genai.ChatHistory(request["chat"]), add_generation_prompt=True)
+    alone = [continued(tokenizer.encode(text))[0] for text in request["prompts"]]
     return {
-        "alone": [continued(tokenizer.encode(text))[0] for text in request["prompts"]],
+        "alone": alone,
+        "texts": tokenizer.decode(alone),
         "batch": continued(tokenizer.encode(request["prompts"], padding_side="left")),
         "chat": continued(tokenizer.encode(talk, add_special_tokens=False))[0],
     }
