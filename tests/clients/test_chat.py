@@ -67,7 +67,7 @@ EXAMPLES = {
 COARSE = {"openvino-genai", "optimum-intel"}
 """Their examples compute in bf16 where the processor can: what a small model is unsure of may come out otherwise."""
 
-STARTING = {"optimum-onnx"}
+STARTING = {"onnxruntime-genai", "optimum-onnx"}
 """They put the start token before a text; the others leave that to whoever calls them."""
 
 
