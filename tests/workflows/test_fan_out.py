@@ -19,7 +19,10 @@ models:
     dataset: {{path: builtin}}
 """
 
-ONNX, OPENVINO, DYNAMO = (f"tiny-chat.{backend}.fp32" for backend in ("onnx", "openvino", "dynamo"))
+ONNX, OPENVINO, DYNAMO, MLX = (
+    f"tiny-chat.{backend}.fp32" for backend in ("onnx", "openvino", "dynamo", "executorch-mlx")
+)
+CUDA = "tiny-chat.executorch-cuda.bf16"
 CREATE = "from huggingface_hub import HfApi; HfApi().create_repo(args[0])"
 JOBS = {"Plan", f"Export {ONNX}", f"Export {OPENVINO}", f"Export {DYNAMO}", "Publish"}
 CALLER = (ROOT / "workflows/organisation.yml").read_text("utf-8")
@@ -185,6 +188,23 @@ def test_nothing_to_do_is_no_failure(organisation, hub):
     assert run.jobs == {"Plan": "success"}
     assert "### Nothing to export" in run.summary
     assert list(run.artifacts.iterdir()) == []
+
+
+def test_every_job_runs_on_the_runner_that_the_recipe_names_for_its_kind(organisation, hub):
+    hub.python(CREATE, "org/kinds")
+    recipe = (
+        RECIPE.replace("[onnx, openvino, dynamo]", "[onnx, executorch-mlx, executorch-cuda]")
+        + "runners: {{linux-cpu: ubuntu-latest, macos-arm64: macos-15, linux-cuda: [self-hosted, our-gpu]}}\n"
+    )
+
+    run = organisation("org/kinds", recipe).act("workflow_dispatch")
+
+    assert run.status == 0, run.log
+    made = {ONNX: "ubuntu-latest", MLX: "macos-15", CUDA: ["self-hosted", "our-gpu"]}
+    (matrix,) = run.outputs("matrix")
+    assert {cell["job"]: cell["runner"] for cell in json.loads(matrix)["include"]} == made
+    assert run.jobs == dict.fromkeys({"Plan", "Publish", *(f"Export {job}" for job in made)}, "success")
+    assert state(hub, "org/kinds")[1] == dict.fromkeys(made, "passed")
 
 
 def test_a_schedule_exports_what_is_stale(consumer, hub):
