@@ -563,13 +563,15 @@ TEXTS_TOO = (
 )
 """Kinds of text models that are much used and differ in one thing from those above."""
 
-EVERYWHERE = {*(kind.name for kind in KINDS), "vit", "detr", "wav2vec2-ctc", "clip"}
-"""Kinds that stand for many: the tests run them through all backends."""
+ALL = ("onnx", "openvino", "executorch-xnnpack", "dynamo")
+CHECKED = {
+    **dict.fromkeys((*(kind.name for kind in KINDS), "vit", "hubert"), ALL),
+    **dict.fromkeys(("detr", "wav2vec2-ctc", "clip"), ("onnx", "openvino", "dynamo")),
+}
+"""Kinds that stand for many, and the backends that the tests run them through."""
 
 KINDS = tuple(
-    dataclasses.replace(kind, checked=("onnx", "openvino", "executorch-xnnpack", "dynamo"))
-    if kind.name in EVERYWHERE
-    else kind
+    dataclasses.replace(kind, checked=CHECKED.get(kind.name, kind.checked))
     for kind in (*KINDS, *TEXTS_TOO, *PICTURES, *TWO_ENCODERS, *IN_TEXT, *SOUNDS, *SERIES)
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
