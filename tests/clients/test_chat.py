@@ -15,6 +15,7 @@ from card_examples import output_in, output_in_node, output_of
 from published import Published, publish
 from running_hub import Hub
 
+from hub_exporter.compare import TOLERANCES
 from hub_exporter.records import Index, from_json
 from hub_exporter.snippets import PACKAGES
 
@@ -52,6 +53,15 @@ OPTIMUM = {
 RUNTIMES = {"onnx": "onnxruntime", "openvino": "openvino", "executorch-xnnpack": "executorch", "dynamo": "torch"}
 """Backend -> the environment with nothing but the packages that its example imports."""
 
+PAGE = {
+    "prompt": REQUEST["prompts"][0],
+    "new_tokens": REQUEST["new_tokens"],
+    "options": {},
+    "screenshot": SCREENSHOT,
+    "seconds": 120,
+}
+"""What is asked of a page in Chromium."""
+
 PROMPTS = ["The capital of France is", "Once upon a time there was a little"]
 """Of the card's examples."""
 
@@ -69,6 +79,11 @@ COARSE = {"openvino-genai", "optimum-intel"}
 
 STARTING = {"onnxruntime-genai", "optimum-onnx"}
 """They put the start token before a text; the others leave that to whoever calls them."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _screenshots() -> None:
+    SCREENSHOT.parent.mkdir(parents=True, exist_ok=True)
 
 
 @pytest.fixture(scope="module")
@@ -118,17 +133,7 @@ def test_transformers_js_in_node_from_the_hub(chat: Published, expected: dict[st
 
 def test_transformers_js_on_a_page_in_chromium(chat: Published, expected: dict[str, Any], scripts: Path) -> None:
     """Like any page, it says nothing about the precision. The pipeline puts no start token before a text."""
-    SCREENSHOT.parent.mkdir(parents=True, exist_ok=True)
-
-    said = chat.ask_node(
-        scripts,
-        "browser",
-        prompt=REQUEST["prompts"][0],
-        new_tokens=REQUEST["new_tokens"],
-        options={},
-        screenshot=SCREENSHOT,
-        seconds=120,
-    )
+    said = chat.ask_node(scripts, "browser", **PAGE)
 
     assert said.get("text") == expected["bare_texts"][0], said
     assert SCREENSHOT.stat().st_size > 5_000
@@ -206,6 +211,38 @@ def test_the_cards_example_for_transformers_js(
     said = output_in_node("transformers.js", index, job, chat.folder, scripts)
 
     assert said.strip() == PROMPTS[0] + continued["bare_texts"][0]
+
+
+# ── Less precision ──
+
+
+@pytest.fixture(scope="module")
+def small(hub: Hub) -> Published:
+    return publish(hub, TINY, "tiny-chat-small", "--dataset", ROWS, "--backends", "onnx", "--variants", "int8,int4")
+
+
+def test_transformers_js_chooses_the_same_tokens_within_the_bounds(
+    small: Published, expected: dict[str, Any], scripts: Path
+) -> None:
+    """Fed with what eager transformers says, so that one difference does not hide what comes after."""
+    rows = [ids + said for ids, said in zip(expected["ids"], expected["alone"], strict=True)]
+
+    chosen = small.ask_node(scripts, "choices", rows=rows, dtypes=["q8", "q4"])
+
+    for dtype, variant in (("q8", "int8"), ("q4", "int4")):
+        made = [
+            (token, choice)
+            for ids, said, choices in zip(expected["ids"], expected["alone"], chosen[dtype], strict=True)
+            for token, choice in zip(said, choices[len(ids) - 1 : -1], strict=True)
+        ]
+        share = sum(token == choice for token, choice in made) / len(made)
+        assert share >= TOLERANCES[variant]["agreement"], (dtype, share)
+
+
+def test_a_page_gets_the_smaller_file_by_default(small: Published, scripts: Path) -> None:
+    said = small.ask_node(scripts, "browser", **PAGE | {"screenshot": SCREENSHOT.with_stem("transformers-js-q8")})
+
+    assert len(said.get("text", "").split()) > 8, said
 
 
 # ── A head size that is not the hidden size by the heads ──
