@@ -36,7 +36,9 @@ def tied(tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("tied")
     sizes = {"vocab_size": 8192, "hidden_size": 64, "num_hidden_layers": 1, "max_position_embeddings": 2048}
     config = zoo._config("LlamaConfig", **sizes, num_key_value_heads=2, tie_word_embeddings=True)
-    subject = subject_of(zoo.write(zoo.Kind("tied", "AutoModelForCausalLM", config), folder / "model"), folder)
+    subject = subject_of(
+        zoo.write(zoo.Kind("tied", "a tied embedding", "AutoModelForCausalLM", config), folder / "model"), folder
+    )
     return subject, *subject.export("executorch-xnnpack")
 
 
@@ -155,7 +157,9 @@ def constants(files: Path, *names: str) -> list[Any]:
 
 def test_a_bound_beyond_the_engines_own_is_kept(tmp_path: Path) -> None:
     config = zoo._config("BertConfig", max_position_embeddings=1500, num_hidden_layers=1)
-    subject = subject_of(zoo.write(zoo.Kind("long", "AutoModel", config, special=True), tmp_path / "model"), tmp_path)
+    subject = subject_of(
+        zoo.write(zoo.Kind("long", "a long context", "AutoModel", config, special=True), tmp_path / "model"), tmp_path
+    )
 
     outcome, files = subject.export("executorch-xnnpack")
 
