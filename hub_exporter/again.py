@@ -19,7 +19,9 @@ from hub_exporter.keys import is_file, same_files
 from hub_exporter.machine import this_machine
 from hub_exporter.plan import hub_target, matches
 from hub_exporter.records import (
+    Ask,
     DatasetSpec,
+    EngineOptions,
     Index,
     Job,
     JobResult,
@@ -30,7 +32,7 @@ from hub_exporter.records import (
 )
 from hub_exporter.remote import Repository
 from hub_exporter.resolve import resolve
-from hub_exporter.run import Events, check_rows, run_model, verify_published
+from hub_exporter.run import Events, answer, check_rows, run_model, verify_published
 from hub_exporter.weights import fetch_weights
 
 _TIME_LIMIT = 4 * 3600.0
@@ -84,6 +86,34 @@ def _read(target: str) -> tuple[str | None, str, Index]:
     return repo, at.commit if at else "", index
 
 
+def generate(
+    target: str, backend: str, variant: str, ask: Ask, work: Path, say: Callable[[str], None], isolate: bool
+) -> None:
+    """Answer `ask` with the published files of a backend, and `say` the text as it comes.
+
+    Raises UsageError for files that are not there or cannot run here, and what the files raise.
+    """
+    repo, commit, index = _read(target)
+    result = _made_for(index, backend, variant, target)
+    side = [artifact.path for artifact in index.side_files] or index.source.side_files
+    paths = [*(artifact.path for artifact in result.artifacts), *side]
+    root = hub.fresh_copy(repo, commit, paths, work / "cache") if repo else expanded(target).resolve()
+    model = msgspec.structs.replace(index.source, folder=str(root))
+    answer(_job(result, model, target, None), result, root, ask, work, say, isolate)
+
+
+def _made_for(index: Index, backend: str, variant: str, target: str) -> JobResult:
+    there = {(result.backend, result.variant): result for result in index.jobs if result.status == "passed"}
+    if (backend, variant) not in there:
+        held = ", ".join(f"`{name}` in {kind}" for name, kind in there)
+        raise UsageError(
+            f"`{target}` holds nothing for `{backend}` in {variant}", hint=f"It holds {held or 'no exports'}"
+        )
+    if not BACKENDS[backend].runs_on(this_machine()):
+        raise UsageError(f"`{backend}` runs on `{BACKENDS[backend].runner}`, this is `{this_machine()}`")
+    return there[backend, variant]
+
+
 def _model(index: Index, source: str | None) -> ResolvedModel:
     made = index.source
     if made.repo is None and source is None:
@@ -104,21 +134,24 @@ def _jobs(index: Index, model: ResolvedModel, target: str, dataset: str | None) 
         here = result.status == "passed" and BACKENDS[result.backend].runs_on(this_machine())
         if not here or result.recipe is None or result.key is None:
             continue
-        job = Job(
-            name=result.job,
-            model=model,
-            backend=result.backend,
-            variant=result.variant,
-            engine=result.recipe.engine,
-            dataset=_dataset(result.recipe.dataset, dataset),
-            runner="",
-            python=PYTHON,
-            pins=result.key.pins,
-            time_limit=_TIME_LIMIT,
-            minutes=0,
-            target=target,
-        )
-        yield job, result
+        yield _job(result, model, target, _dataset(result.recipe.dataset, dataset)), result
+
+
+def _job(result: JobResult, model: ResolvedModel, target: str, dataset: DatasetSpec | None) -> Job:
+    return Job(
+        name=result.job,
+        model=model,
+        backend=result.backend,
+        variant=result.variant,
+        engine=result.recipe.engine if result.recipe else EngineOptions(),
+        dataset=dataset,
+        runner="",
+        python=PYTHON,
+        pins=result.key.pins if result.key else "",
+        time_limit=_TIME_LIMIT,
+        minutes=0,
+        target=target,
+    )
 
 
 def _dataset(spec: DatasetSpec | None, path: str | None) -> DatasetSpec | None:

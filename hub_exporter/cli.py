@@ -365,6 +365,36 @@ def reproduce(
     _end(report, run)
 
 
+@app.command(short_help="Ask an exported model")
+def generate(
+    target: Target,
+    backend: Annotated[str, _option("Whose files are asked", metavar="NAME")],
+    variant: Annotated[str, _option("`fp32` if not given", metavar="NAME")] = "fp32",
+    prompt: Annotated[str, _option("The text, or what is asked of the picture", metavar="TEXT")] = "",
+    image: Annotated[Path | None, _option("A picture, for models that read one", metavar="FILE")] = None,
+    audio: Annotated[Path | None, _option("A sound, for models that hear", metavar="FILE")] = None,
+    tokens: Annotated[int, _option("New ones at most; 128 if not given", metavar="N")] = 128,
+    isolate: Isolate = False,
+) -> None:
+    """Run an exported generative model from its files alone, and write the text to stdout as it comes. For trying and
+    proving: the loop is that of verification, greedy and on the CPU."""
+    from hub_exporter import again, environments, session
+    from hub_exporter.records import Ask
+    from hub_exporter.report import Report
+
+    report = Report()
+    files = {"image": str(image.resolve()) if image else None, "audio": str(audio.resolve()) if audio else None}
+    ask = Ask(prompt=prompt, tokens=tokens, **files)
+
+    def run() -> ExitCode:
+        with session.open_scratch() as work:
+            again.generate(target, backend, variant, ask, work, report.text, environments.wanted(isolate))
+        report.text("\n")
+        return ExitCode.OK
+
+    _end(report, run)
+
+
 @app.command()
 def schema() -> None:
     """Write the JSON Schema of a recipe to stdout."""

@@ -238,11 +238,11 @@ def _pictures_in_texts(
         "batch 3, left-padded": pairs[3:6],
         "other pictures and texts": pairs[6:8],
     }
-    captured = Captured(_asked(loaded, pairs[:2]), frozenset({"text_batch_size", "sequence_length"} - {*static}))
-    return captured, {name: _asked(loaded, pairs) for name, pairs in cases.items()}
+    captured = Captured(asked(loaded, pairs[:2]), frozenset({"text_batch_size", "sequence_length"} - {*static}))
+    return captured, {name: asked(loaded, pairs) for name, pairs in cases.items()}
 
 
-def _asked(loaded: Loaded, pairs: Sequence[tuple[Any, str]]) -> Inputs:
+def asked(loaded: Loaded, pairs: Sequence[tuple[Any, str]]) -> Inputs:
     """What the processor makes of pictures and the questions about them, as turns of a chat where it knows how."""
     processor = loaded.processor
     texts = [_question(processor, text) for _, text in pairs]
@@ -266,7 +266,7 @@ def _sounds(loaded: Loaded, spec: CaptureSpec, rows: Path, static: Sequence[str]
     lengths = [round(seconds * rate) | 1 for seconds in (*CAPTURED_SECONDS, *HELD_OUT_SECONDS)]
     cut = [np.resize(sound, length) for sound, length in zip(sounds, lengths, strict=True)]
     shaped = [np.resize(other, one.size) for other, one in zip(cut[2:4], cut[:2], strict=True)]
-    free = _varying([_features(loaded, [one]) for one in cut[:2]], ("sequence_length",)) | {"batch_size"}
+    free = _varying([features(loaded, [one]) for one in cut[:2]], ("sequence_length",)) | {"batch_size"}
     cases = {
         "batch 1": cut[2:3],
         "batch 1, short": cut[3:4],
@@ -276,13 +276,13 @@ def _sounds(loaded: Loaded, spec: CaptureSpec, rows: Path, static: Sequence[str]
         "other sounds in the captured shape": shaped,
     }
     pair = [np.resize(cut[0], lengths[7]), np.resize(cut[1], lengths[6])] if "sequence_length" in static else cut[:2]
-    inputs = _features(loaded, pair)
+    inputs = features(loaded, pair)
     longest = next(iter(inputs.values())).shape[1] * LONGEST_SOUND * rate / pair[1].size
     limits = {"sequence_length": round(longest)}
-    return Captured(inputs, frozenset(free - {*static}), limits), {k: _features(loaded, v) for k, v in cases.items()}
+    return Captured(inputs, frozenset(free - {*static}), limits), {k: features(loaded, v) for k, v in cases.items()}
 
 
-def _features(loaded: Loaded, sounds: Sequence[np.ndarray]) -> Inputs:
+def features(loaded: Loaded, sounds: Sequence[np.ndarray]) -> Inputs:
     """What the feature extractor makes of the sounds, padded to the longest unless it has a length of its own."""
     extractor = loaded.feature_extractor
     padding = inspect.signature(extractor.__call__).parameters.get("padding")

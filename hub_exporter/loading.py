@@ -63,11 +63,11 @@ def load(model: ResolvedModel, variant: str = "fp32", attention: str | None = No
     }
     eager = _checked(model, kwargs, notes)
     eager.eval().requires_grad_(False)
-    processors = _processors(model, TASKS[model.task].inputs, notes)
-    return Loaded(model=eager, **processors, notes=tuple(notes))
+    made = processors(model, TASKS[model.task].inputs, notes)
+    return Loaded(model=eager, **made, notes=tuple(notes))
 
 
-def _processors(model: ResolvedModel, inputs: Kind, notes: list[str]) -> dict[str, Any]:
+def processors(model: ResolvedModel, inputs: Kind, notes: list[str]) -> dict[str, Any]:
     """What makes inputs of a row: the processors of the repository itself, pictures through Pillow."""
     found: dict[str, Any] = {"tokenizer": load_tokenizer(model, notes) if "text" in inputs else None}
     if inputs == "picture in text":

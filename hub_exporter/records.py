@@ -746,10 +746,22 @@ class Reference(Record, kw_only=True):
 # ── What a stage process is asked, and what it answers ────────────────────────────────────────────────────────────
 
 
+class Ask(Record, kw_only=True):
+    """What an exported model is asked."""
+
+    prompt: str = ""
+    image: str | None = None
+    """Path of a picture."""
+    audio: str | None = None
+    """Path of a sound."""
+    tokens: int = 128
+    """New ones at most."""
+
+
 class StageRequest(Record, kw_only=True):
     """Everything that one stage process needs; it reads no recipe and no catalogue."""
 
-    stage: Literal["sample", "reference", "export", "verify", "load"]
+    stage: Literal["sample", "reference", "export", "verify", "load", "generate"]
     model: ResolvedModel
     dataset: DatasetSpec | None = None
     capture: CaptureSpec | None = None
@@ -761,6 +773,7 @@ class StageRequest(Record, kw_only=True):
     """Folder of the reference."""
     rows: str = ""
     """Folder with the pictures and sounds that the rows name."""
+    ask: Ask | None = None
 
 
 class StageError(Record, kw_only=True):

@@ -150,7 +150,7 @@ def _decodes(
         first = last // 2
         again = f"{name}, in two pieces"
         arrays |= {again + key[len(name) :]: value for key, value in list(arrays.items()) if key.startswith(f"{name}/")}
-        decodes.append(ReferenceDecode(name=again, batch=1, chunks=(first, last - first)))
+        decodes.append(ReferenceDecode(name=again, batch=1, chunks=(first, last - first), inputs=tuple(loops[name])))
     return decodes
 
 

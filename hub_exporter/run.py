@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import selectors
 import shutil
@@ -27,6 +28,7 @@ from hub_exporter.folder import artifact
 from hub_exporter.machine import memory
 from hub_exporter.records import (
     Artifact,
+    Ask,
     CaptureSpec,
     Event,
     Job,
@@ -198,6 +200,22 @@ def load_again(
         if error is not None:
             return f"`{job.name}`: {error.message}"
     return None
+
+
+def answer(
+    job: Job, result: JobResult, root: Path, ask: Ask, work: Path, say: Callable[[str], None], isolate: bool = False
+) -> None:
+    """Ask the files of `result`, which lie below `root`, and `say` the text as it comes. Raises like the stage."""
+    place = environments.isolated(job.backend, environments.linked(work)) if isolate else CURRENT
+    request = StageRequest(
+        stage="generate",
+        model=job.model,
+        job=job,
+        outcome=result.export,
+        folder=str(root / result.folder),
+        ask=ask,
+    )
+    _checked(_run(request, work / "generate", job.time_limit, lambda piece: say(json.loads(piece)), place))
 
 
 def _shared(

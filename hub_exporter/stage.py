@@ -104,7 +104,24 @@ def _load(request: StageRequest, say: Say) -> StageAnswer:
     return StageAnswer()
 
 
-_STAGES = {"sample": _sample, "reference": _reference, "export": _export, "verify": _verify, "load": _load}
+def _generate(request: StageRequest, say: Say) -> StageAnswer:
+    from hub_exporter.generate import generate
+
+    assert request.job is not None
+    assert request.outcome is not None
+    assert request.ask is not None
+    generate(request.job, request.outcome, Path(request.folder), request.ask, say)
+    return StageAnswer()
+
+
+_STAGES = {
+    "sample": _sample,
+    "reference": _reference,
+    "export": _export,
+    "verify": _verify,
+    "load": _load,
+    "generate": _generate,
+}
 
 
 if __name__ == "__main__":

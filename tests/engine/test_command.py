@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -82,6 +83,19 @@ def test_the_target_loads_on_its_own_with_the_sources_tokenizer(written: tuple[P
     config = json.loads((target / "config.json").read_bytes())
     assert config.pop("transformers.js_config") == {"dtype": "fp32"}, "there is no quantised file that it would ask for"
     assert config == json.loads((TINY / "config.json").read_bytes())
+
+
+def test_the_readmes_question_is_answered_with_the_files_alone(written: tuple[Path, ModelReport]) -> None:
+    (line,) = re.findall(r"^hub-exporter (generate .*)$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    command, _, *rest = shlex.split(line)
+    answers = []
+    for backend in FOLDERS:
+        done = hub_exporter(command, written[0], *(backend if word == "onnx" else word for word in rest))
+        assert done.returncode == ExitCode.OK, done.stderr
+        answers.append(done.stdout)
+
+    assert answers[0].strip()
+    assert len(set(answers)) == 1, "the same text from every backend"
 
 
 def test_tied_weights_are_stored_once(written: tuple[Path, ModelReport], index: Index) -> None:

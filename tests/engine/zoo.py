@@ -466,7 +466,7 @@ SOUNDS = (
         ),
         lambda: transformers.ASTFeatureExtractor(max_length=128, num_mel_bins=32),
     ),
-    _sounds(
+    Kind(
         "whisper",
         "sounds: speech recognition, encoder-decoder",
         "AutoModelForSpeechSeq2Seq",
@@ -488,7 +488,7 @@ SOUNDS = (
             decoder_start_token_id=3,
             init_std=0.2,
         ),
-        lambda: transformers.WhisperFeatureExtractor(feature_size=16, chunk_length=2),
+        processor=lambda: transformers.WhisperFeatureExtractor(feature_size=16, chunk_length=2),
     ),
 )
 

@@ -22,8 +22,8 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 
 
-OF_A_PLAN = ("hub-exporter run", "hub-exporter publish")
-"""They need what the command before them left: `tests/engine/test_fanout.py` runs them."""
+OF_A_PLAN = ("hub-exporter run", "hub-exporter publish", "hub-exporter generate")
+"""They need what the command before them left: `tests/engine/test_fanout.py` and `test_command.py` run them."""
 
 COMMANDS = [
     line

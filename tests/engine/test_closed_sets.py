@@ -1,0 +1,128 @@
+"""Models of several graphs as closed sets: from a text, a sound or a picture to the next token with the files alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import made_up
+import msgspec
+import numpy as np
+import pytest
+import torch
+import transformers
+import zoo
+from card_examples import run_as_a_reader
+from PIL import Image
+from pipeline import Subject
+
+from hub_exporter import media
+from hub_exporter.catalogue import BACKENDS, DEFAULT_BACKENDS
+from hub_exporter.errors import UsageError
+from hub_exporter.generate import generate
+from hub_exporter.inputs import asked, features
+from hub_exporter.loading import Loaded, generation_config, load
+from hub_exporter.records import Artifact, Ask, ExportOutcome, Verification
+from hub_exporter.snippets import render_snippet
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.mark.parametrize("backend", DEFAULT_BACKENDS)
+def test_an_encoder_decoder_is_closed_and_its_example_translates(
+    backend: str, subject_named: Callable[[str], Subject], tmp_path: Path
+) -> None:
+    subject = subject_named("t5")
+
+    outcome, files = subject.export(backend)
+    found = subject.verify(backend, outcome, files)
+
+    assert [part.name for part in outcome.components] == ["encoder", "decode"]
+    assert found.level == "parity", found.reason
+    assert all(decode.agreed == decode.tokens for decode in found.decodes)
+    spoken = example(subject, backend, outcome, files, found, tmp_path)
+    rows = 1 if backend.startswith("executorch") else 2
+    assert spoken.count(" -> ") == rows, spoken
+
+
+@pytest.mark.parametrize("backend", ["onnx", "openvino", "dynamo"])
+def test_a_model_that_reads_pictures_answers_as_generate_does(
+    backend: str, subject_named: Callable[[str], Subject]
+) -> None:
+    subject = subject_named("llava")
+    file = picture_of(subject)
+
+    outcome, files = subject.export(backend)
+    found = subject.verify(backend, outcome, files)
+    spoken = answer(subject, backend, outcome, files, Ask(prompt="What is it?", image=str(file), tokens=12))
+
+    assert [part.name for part in outcome.components] == ["image_encoder", "embed_tokens", "decode"]
+    assert found.level == "parity", found.reason
+    assert {decode.batch for decode in subject.reference.decodes} == {1, 3}
+    model = load(subject.model)
+    eager = asked(model, [(Image.open(file).convert("RGB"), "What is it?")])
+    assert spoken == said(model, eager, model.tokenizer, 12)
+
+
+def test_a_model_that_hears_answers_as_generate_does(subject_named: Callable[[str], Subject]) -> None:
+    subject = subject_named("whisper")
+    file = picture_of(subject)  # a sound, here
+
+    outcome, files = subject.export("dynamo")
+    spoken = answer(subject, "dynamo", outcome, files, Ask(audio=str(file), tokens=12))
+
+    assert subject.verify("dynamo", outcome, files).level == "parity"
+    model = load(subject.model)
+    sound = media.sound(file.parent, {"file": file.name}, model.feature_extractor.sampling_rate)
+    assert spoken == said(model, features(model, [sound]), zoo.tokenizer(special=False), 12)
+
+
+def test_what_is_asked_of_the_wrong_model_is_refused(subject_named: Callable[[str], Subject], tmp_path: Path) -> None:
+    subject = subject_named("llava")
+    job = subject.job("onnx")
+    outcome = made_up.outcome("onnx")
+
+    with pytest.raises(UsageError, match="reads a picture"):
+        generate(job, outcome, tmp_path, Ask(prompt="What is it?"), print)
+    with pytest.raises(UsageError, match="cannot be read"):
+        generate(job, outcome, tmp_path, Ask(prompt="What?", image=str(tmp_path / "none.png")), print)
+
+
+def picture_of(subject: Subject) -> Path:
+    """The file of a held-out row."""
+    (value,) = (value for value in subject.capture.held_out[0].values.values() if isinstance(value, dict))
+    return subject.folder / "rows" / value["file"]
+
+
+def answer(subject: Subject, backend: str, outcome: ExportOutcome, files: Path, ask: Ask) -> str:
+    pieces: list[str] = []
+    generate(subject.job(backend), outcome, files, ask, pieces.append)
+    return "".join(map(json.loads, pieces))
+
+
+def said(model: Loaded, inputs: dict[str, np.ndarray], tokenizer: object, tokens: int) -> str:
+    """What the eager model generates greedily, as text."""
+    model.model.generation_config = generation_config(model.model, max_new_tokens=tokens)
+    given = {name: torch.from_numpy(value) for name, value in inputs.items()}
+    with torch.no_grad():
+        answer = transformers.GenerationMixin.generate(model.model, **given)[0]
+    begun = inputs["input_ids"].shape[1] if "input_ids" in inputs else 1
+    return tokenizer.decode(answer[begun:], skip_special_tokens=True)  # type: ignore[attr-defined, no-any-return]
+
+
+def example(
+    subject: Subject, backend: str, outcome: ExportOutcome, files: Path, found: Verification, folder: Path
+) -> str:
+    """What the card's example prints in a folder laid out like the target."""
+    shutil.copytree(files, folder / BACKENDS[backend].folder)
+    for name in subject.model.side_files:
+        shutil.copyfile(Path(subject.model.folder) / name, folder / name)
+    job = made_up.passed(backend, export=outcome, verification=found, folder=BACKENDS[backend].folder)
+    index = made_up.index(subject.model, (job,))
+    sides = tuple(Artifact(path=name, size=0, sha256="") for name in subject.model.side_files)
+    snippet = render_snippet(msgspec.structs.replace(index, side_files=sides), job)
+    assert snippet
+    return run_as_a_reader([sys.executable, "-I", "-c", snippet], folder)
