@@ -214,10 +214,18 @@ def _shape_of(request: Request, name: str, value: Any, beside: Mapping[str, Any]
         children, _ = pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)
         past = {0: dim("batch_size"), 2: dim("past_sequence_length")}
         state = {0: dim("batch_size")}  # of a convolution or a recurrence: everything else is fixed by the model
+        growing = {id(tensor) for layer in _layers(value) for tensor in (layer.keys, layer.values)}
         return pytree.tree_map_only(
-            torch.Tensor, lambda leaf: past if leaf.dim() == 4 else state if leaf.dim() > 1 else {}, list(children)
+            torch.Tensor, lambda leaf: past if id(leaf) in growing else state if leaf.dim() > 1 else {}, list(children)
         )
     return get_auto_dynamic_shapes(value)
+
+
+def _layers(cache: Any) -> list[Any]:
+    """The layers of a cache that hold keys and values; a state may have four axes too."""
+    halves = (getattr(cache, half, None) for half in ("self_attention_cache", "cross_attention_cache"))
+    caches = [half for half in halves if half is not None] or [cache]
+    return [layer for part in caches for layer in part.layers if getattr(layer, "keys", None) is not None]
 
 
 def is_free(request: Request, axis: str) -> bool:

@@ -150,7 +150,7 @@ class EngineRunner:
 
     def start(self, batch: int) -> None:
         part = self._components.get("model")
-        self._cache = empty_cache(part, batch, self._slots) if part else None
+        self._cache = empty_cache(part, batch, self._slots, self.one_token) if part else None
 
     def step(self, input_ids: np.ndarray, attention_mask: np.ndarray, position_ids: np.ndarray) -> np.ndarray:
         from torch.utils import _pytree as pytree
@@ -185,15 +185,20 @@ def cache_spec(in_spec: str) -> Any:
     return arguments.children_specs[arguments.context.index("cache")]
 
 
-def empty_cache(component: Component, batch: int, slots: int | None = None) -> list[Any]:
+def empty_cache(component: Component, batch: int, slots: int | None = None, recurrent: bool = False) -> list[Any]:
     """The flat tensors of a cache that no token went into: keys and values of length 0, states of zeros; of a static
-    one keys and values of `slots` tokens, and how many they hold."""
+    one keys and values of `slots` tokens, and how many they hold. A `recurrent` model's state may have four axes too:
+    none of them is free."""
     import torch
 
     ports = [port for port in component.inputs if port.name not in TOKEN_PORTS]
-    return [torch.zeros(_empty(port.shape, batch, slots or 0), dtype=getattr(torch, port.dtype)) for port in ports]
+    return [
+        torch.zeros(_empty(port.shape, batch, slots or 0, recurrent), dtype=getattr(torch, port.dtype))
+        for port in ports
+    ]
 
 
-def _empty(shape: tuple[int | str, ...], batch: int, slots: int) -> list[int]:
-    rest = [slots if axis == 2 and len(shape) == 4 else int(size) for axis, size in enumerate(shape) if axis]
+def _empty(shape: tuple[int | str, ...], batch: int, slots: int, recurrent: bool) -> list[int]:
+    grows = len(shape) == 4 and not (recurrent and isinstance(shape[2], int))
+    rest = [slots if axis == 2 and grows else int(size) for axis, size in enumerate(shape) if axis]
     return [batch, *rest] if shape else []

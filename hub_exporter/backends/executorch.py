@@ -254,7 +254,7 @@ def _component(name: str, part: Any, folder: Path, delegate: str) -> Component:
 
     info = get_delegation_info(part.program.exported_program().graph_module)
     total = info.num_delegated_nodes + info.num_non_delegated_nodes
-    if not info.num_delegated_subgraphs:
+    if not info.num_delegated_subgraphs and name != "embed_tokens":  # a table to look up: no delegate takes it
         raise HubExporterError(
             f"Nothing of `{name}` was delegated to {delegate}: it would run on the slow portable kernels",
             hint=f"{delegate} takes some data types and operators only; all others stay outside",
