@@ -106,7 +106,7 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize(("what", "names"), KEPT.items(), ids=lambda value: "-".join(value))
+@pytest.mark.parametrize(("what", "names"), KEPT.items(), ids=["-".join(what) for what in KEPT])
 def test_what_we_write_keeps_every_contract_that_is_about_it(what, names):
     found = satisfied(OFFERS[what])
 
