@@ -390,7 +390,7 @@ def test_the_card_names_them_with_an_example_each(tmp_path):
     described((OFFERS["onnx", "encoder"].job,), tmp_path)
 
     card = (tmp_path / "place" / "out" / "README.md").read_text("utf-8")
-    assert "loads without help in transformers, `ExportedModel`, ONNX Runtime, sentence-transformers, optimum" in card
+    assert "loads without help in transformers (`ExportedModel`), ONNX Runtime, sentence-transformers, optimum" in card
     assert 'SentenceTransformer(".", backend="onnx")' in card
     assert "ORTModelForFeatureExtraction" in card
     assert "transformers.js" not in card.replace('"transformers.js_config"', "")
