@@ -214,7 +214,7 @@ def _forward(runner: Runner, inputs: Arrays) -> Arrays:
     batch = max(value.shape[0] for value in inputs.values())
     if runner.padded and batch <= (runner.max_batch or batch):
         return _forward_batch(runner, inputs)
-    if "pixel_values" in inputs and "input_ids" in inputs:
+    if runner.layout == "encoder" and "pixel_values" in inputs and "input_ids" in inputs:
         return _forward_pairs(runner, inputs)
     rows = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(batch)]
     answers = [_forward_row(runner, row) for row in rows]
