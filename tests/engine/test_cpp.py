@@ -60,7 +60,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_loop_says_what_the_model_says(made: Made, program: Path) -> None:
     subject, _, files = made
-    prompt = torch.from_numpy(subject.arrays["prompt 1/ids"])
+    prompt = torch.from_numpy(subject.arrays["prompt 1/in/input_ids"])
 
     said = subprocess.run(
         [program, files / "model.pte", str(STEPS), *map(str, prompt[0].tolist())], capture_output=True, text=True

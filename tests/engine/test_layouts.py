@@ -111,7 +111,7 @@ def test_the_engine_loads_a_renamed_decoder(decoder: Made) -> None:
 
 
 def prompt(subject: Subject) -> tuple[torch.Tensor, torch.Tensor]:
-    ids, mask = (torch.from_numpy(subject.arrays[f"prompt 1/{part}"]) for part in ("ids", "mask"))
+    ids, mask = (torch.from_numpy(subject.arrays[f"prompt 1/in/{name}"]) for name in ("input_ids", "attention_mask"))
     return ids, mask
 
 

@@ -78,6 +78,7 @@ tell([missing, there, changed, api.model_info("org/dry").sha == before])
         "README.md": "changed",
         "config.json": "unchanged",
         "hub-exporter.json": "changed",
+        "hub-exporter.svg": "added",
         "onnx/export.json": "unchanged",
         "onnx/model.onnx": "changed",
         "onnx/model.onnx.data": "unchanged",

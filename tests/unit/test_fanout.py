@@ -34,7 +34,7 @@ def told(tmp_path, monkeypatch):
     """Backend -> how its job ends (`passed` if not named), or what its run raises; `commit` of the source."""
     told: dict[str, Any] = {}
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(session.hub, "offline", lambda: True)
 
     def resolve(request):
         name = Path(request.settings.source).name
