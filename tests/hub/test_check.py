@@ -16,7 +16,7 @@ from running_hub import HERE, TESTS, Hub, serving
 from hub_exporter.records import LAYOUT_VERSION
 
 HEAD = """
-import pathlib, re, time
+import pathlib, re, resource, time
 import msgspec
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from hub_exporter import check as checking, pins, staleness
@@ -24,8 +24,11 @@ from hub_exporter.check import Asked, check
 from hub_exporter.records import EngineOptions, ModelRequest, ModelSettings
 api = HfApi()
 
-def peak():  # bytes; what `getrusage` says, a process has from the one that started it
-    return 1024 * int(re.search("VmHWM:[^0-9]*([0-9]+)", pathlib.Path("/proc/self/status").read_text())[1])
+def peak():  # bytes; what `getrusage` says on Linux, a process has from the one that started it
+    status = pathlib.Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return 1024 * int(re.search("VmHWM:[^0-9]*([0-9]+)", status.read_text())[1])
 
 def target(number):
     return f"lab/m{number}" if number % 5 == 4 else f"org/m{number}-exports"
