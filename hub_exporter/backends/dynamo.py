@@ -21,7 +21,7 @@ def write(exported: Any, folder: Path, layout: str) -> list[Component]:
     """The engine's own files and manifest."""
     for part in exported.components.values():
         _forget_trace(part.program)
-        _drop_unused_weights(part.program)
+        _drop_unused(part.program)
     exported.save_pretrained(folder)
     return [
         Component(
@@ -42,17 +42,22 @@ def _forget_trace(program: Any) -> None:
             node.meta.pop("stack_trace", None)
 
 
-def _drop_unused_weights(program: Any) -> None:
-    """The trace keeps all weights of the module: an encoder's program would hold those of the decoder too."""
+def _drop_unused(program: Any) -> None:
+    """The trace keeps all weights of the module, an encoder's those of the decoder too, under all their names; and what
+    it was traced with, which for a decoder is a whole cache."""
     from torch.export.graph_signature import InputKind
 
+    program.graph.eliminate_dead_code()
     weights, nodes = (InputKind.PARAMETER, InputKind.BUFFER), {node.name: node for node in program.graph.nodes}
     specs = program.graph_signature.input_specs
     unused = [spec for spec in specs if spec.kind in weights and not nodes[spec.arg.name].users]
     for spec in unused:
         program.graph.erase_node(nodes[spec.arg.name])
-        program.state_dict.pop(spec.target, None)
         specs.remove(spec)
+    used = {spec.target for spec in specs if spec.kind in weights}
+    for name in [name for name in program.state_dict if name not in used]:
+        del program.state_dict[name]
+    program.example_inputs = None
     program.graph_module.recompile()
 
 
