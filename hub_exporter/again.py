@@ -1,4 +1,5 @@
-"""What is published, once more: compared with its model, or rebuilt and compared byte for byte. Nothing is written."""
+"""What is published, once more: compared with its model, rebuilt and compared byte for byte, or asked. Nothing is
+written."""
 
 from __future__ import annotations
 
@@ -98,7 +99,8 @@ def generate(
     side = [artifact.path for artifact in index.side_files] or index.source.side_files
     paths = [*(artifact.path for artifact in result.artifacts), *side]
     root = hub.fresh_copy(repo, commit, paths, work / "cache") if repo else expanded(target).resolve()
-    model = msgspec.structs.replace(index.source, folder=str(root))
+    # The index is the target's own word: it cannot consent to running code that lies beside it.
+    model = msgspec.structs.replace(index.source, folder=str(root), remote_code=False)
     answer(_job(result, model, target, None), result, root, ask, work, say, isolate)
 
 
@@ -110,7 +112,10 @@ def _made_for(index: Index, backend: str, variant: str, target: str) -> JobResul
             f"`{target}` holds nothing for `{backend}` in {variant}", hint=f"It holds {held or 'no exports'}"
         )
     if not BACKENDS[backend].runs_on(this_machine()):
-        raise UsageError(f"`{backend}` runs on `{BACKENDS[backend].runner}`, this is `{this_machine()}`")
+        raise UsageError(
+            f"`{backend}` runs on `{BACKENDS[backend].runner}`, this is `{this_machine()}`",
+            hint="Ask it there, or name another backend of the target",
+        )
     return there[backend, variant]
 
 
