@@ -61,14 +61,17 @@ class Published:
         return hub.fresh_copy(self.repo, self.commit, paths, work / "cache")
 
 
-def published(target: str, only: Sequence[str], source: str | None = None, dataset: str | None = None) -> Published:
+def published(
+    target: str, only: Sequence[str], source: str | None = None, dataset: str | None = None, consent: bool = False
+) -> Published:
     """What a target holds, with its model at the commit that it was made of.
 
-    `source` and `dataset` say where a folder and a file are now: of such an index has no more than the names. Raises
+    `source` and `dataset` say where a folder and a file are now: of such an index has no more than the names. `consent`
+    is the user's, to run code that the model brings; the index cannot give it. Raises
     TargetError, SourceError for a model that is another now, UsageError for patterns that match nothing.
     """
     repo, commit, index = _read(target)
-    model = _model(index, source)
+    model = _model(index, source, consent)
     found = tuple(_jobs(index, model, target, dataset))
     chosen = tuple(pair for pair in found if matches(pair[0].name, only))
     if not chosen:
@@ -119,7 +122,7 @@ def _made_for(index: Index, backend: str, variant: str, target: str) -> JobResul
     return there[backend, variant]
 
 
-def _model(index: Index, source: str | None) -> ResolvedModel:
+def _model(index: Index, source: str | None, consent: bool) -> ResolvedModel:
     made = index.source
     if made.repo is None and source is None:
         raise SourceError(
@@ -127,7 +130,7 @@ def _model(index: Index, source: str | None) -> ResolvedModel:
             hint="Name it with `--source FOLDER`",
         )
     where = source or f"{made.repo}@{made.commit}"
-    settings = ModelSettings(source=where, task=made.task, trust_remote_code=made.remote_code)
+    settings = ModelSettings(source=where, task=made.task, trust_remote_code=consent)
     model = resolve(ModelRequest(settings=settings))
     if not same_files(model.files, made.files):
         raise SourceError(f"`{where}` is not the model that it was made of", hint="Its files have other digests now")

@@ -319,6 +319,7 @@ def verify(
     only: Only = None,
     source: SourceNow = None,
     dataset: RowsNow = None,
+    trust_remote_code: TrustRemoteCode = None,
     isolate: Isolate = False,
     quiet: Quiet = False,
 ) -> None:
@@ -331,7 +332,9 @@ def verify(
     _end(
         report,
         lambda: session.verify_target(
-            report, again.published(target, only or (), source, dataset), environments.wanted(isolate)
+            report,
+            again.published(target, only or (), source, dataset, bool(trust_remote_code)),
+            environments.wanted(isolate),
         ),
     )
 
@@ -342,6 +345,7 @@ def reproduce(
     only: Only = None,
     source: SourceNow = None,
     dataset: RowsNow = None,
+    trust_remote_code: TrustRemoteCode = None,
     isolate: Isolate = False,
     output: Annotated[
         Literal["text", "json"], _option("`json` writes to stdout; `text` if not given", "--format")
@@ -356,7 +360,7 @@ def reproduce(
     report = Report(quiet=quiet)
 
     def run() -> ExitCode:
-        made = again.published(target, only or (), source, dataset)
+        made = again.published(target, only or (), source, dataset, bool(trust_remote_code))
         found, code = session.reproduce_target(report, made, environments.wanted(isolate))
         if output == "json":
             report.data(found)
