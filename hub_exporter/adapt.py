@@ -21,8 +21,8 @@ GENAI = "genai_config.json"
 
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 
-ONNX_FILE = "onnx/model.onnx"
-"""The graph that ONNX clients load where they are told nothing."""
+ONNX_GRAPHS = ("model", "text_model")
+"""The graph that ONNX clients load where they are told nothing; of two encoders the first."""
 
 JS_KEY = "transformers.js_config"
 
@@ -65,11 +65,12 @@ def _read(model: ResolvedModel, name: str) -> Json:
 def _config(model: ResolvedModel, passed: list[JobResult]) -> Json | None:
     """The configuration with what transformers.js has to be told of the ONNX files; `None` where there are none."""
     files = {artifact.path for job in passed if job.backend == "onnx" for artifact in job.artifacts}
-    if ONNX_FILE not in files:
+    graph = next((name for name in ONNX_GRAPHS if f"onnx/{name}.onnx" in files), None)
+    if graph is None:
         return None
     config = _read(model, CONFIG)
     told = (
-        {} if "onnx/model_quantized.onnx" in files else {"dtype": "fp32"}
+        {} if f"onnx/{graph}_quantized.onnx" in files else {"dtype": "fp32"}
     )  # browsers ask for the quantised by default
     outside = {file: 1 for file in _graphs(files) if f"onnx/{file}_data" in files}
     added = told | ({"use_external_data_format": outside} if outside else {})

@@ -53,6 +53,7 @@ COMMON_OPTIONS = frozenset(
         "strict",
         "attention",
         "multi_token_decode",
+        "separate_encoders",
         "generation",
         "components",
     }

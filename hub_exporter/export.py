@@ -16,7 +16,7 @@ import msgspec
 from transformers.exporters import AutoExportConfig, AutoHfExporter
 from transformers.exporters.base import ExportedComponent, ExportedModel
 
-from hub_exporter import backends, wording
+from hub_exporter import backends, two_encoders, wording
 from hub_exporter.capture import sizes_of
 from hub_exporter.catalogue import axes_of
 from hub_exporter.errors import HubExporterError, UsageError
@@ -29,6 +29,7 @@ from hub_exporter.tasks import TASKS
 OWN_OPTIONS = {
     "attention",
     "multi_token_decode",
+    "separate_encoders",
     "generation",
     "dynamic_shapes",
     "components",
@@ -79,6 +80,7 @@ def export(job: Job, spec: CaptureSpec, rows: Path, folder: Path, say: Callable[
     return ExportOutcome(
         components=tuple(written),
         layout=layout,
+        constants=two_encoders.constants(loaded.model) if layout == "two-encoders" else {},
         cache_length=max_length(request) if layout == "static-cache" else None,
         restrictions=(
             *fixed_words(captured, job.engine.static_axes),

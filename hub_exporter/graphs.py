@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from transformers.exporters.exporter_dynamo import get_auto_dynamic_shapes, register_cache_pytrees_for_model
 from transformers.exporters.utils import decompose_for_generation
 
-from hub_exporter import encoder_decoder, multimodal
+from hub_exporter import encoder_decoder, multimodal, two_encoders
 from hub_exporter.capture import positions
 from hub_exporter.catalogue import axes_of
 from hub_exporter.loading import Loaded, generation_config
@@ -66,7 +66,7 @@ class Request:
 def standard(request: Request) -> tuple[str, dict[str, Graph]]:
     """(layout, graphs) for runtimes that take any batch: ONNX Runtime, OpenVINO, torch."""
     if request.layout == "encoder":
-        return "encoder", {"model": without_cache(request, request.captured)}
+        return encoders(request)
     if request.options.generation.cache == "none":
         return "uncached", {"model": without_cache(request, request.captured)}
     if request.layout == "seq2seq":
@@ -74,6 +74,19 @@ def standard(request: Request) -> tuple[str, dict[str, Graph]]:
     if request.layout == "multimodal":
         return "multimodal", pictures_and_decoder(request, request.captured)
     return _recurrent(request) if is_recurrent(request) else _decoder(request)
+
+
+def encoders(request: Request, capped: bool = False) -> tuple[str, dict[str, Graph]]:
+    """The whole forward, or what embeds texts and what embeds pictures, where the recipe wants these apart."""
+    captured = request.captured
+    if not (request.options.separate_encoders and two_encoders.reads_both(captured)):
+        return "encoder", {"model": without_cache(request, captured, capped)}
+    graphs = {}
+    for name, side in two_encoders.GRAPHS.items():
+        inputs = tensors(two_encoders.part_of(captured, side))
+        shapes = shapes_for(request, inputs, capped, beside=captured)
+        graphs[name] = Graph(two_encoders.Encoder(request.loaded.model, side), inputs, shapes)
+    return "two-encoders", graphs
 
 
 def without_cache(request: Request, captured: dict[str, np.ndarray], capped: bool = False) -> Graph:
@@ -185,16 +198,19 @@ def tensors(inputs: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(value) for name, value in inputs.items()}
 
 
-def shapes_for(request: Request, inputs: Mapping[str, Any], capped: bool = False) -> dict[str, Any] | None:
+def shapes_for(
+    request: Request, inputs: Mapping[str, Any], capped: bool = False, beside: Mapping[str, Any] | None = None
+) -> dict[str, Any] | None:
     """`dynamic_shapes` for `inputs`: the varying axes of text and caches, with the recipe's bounds.
 
-    `capped` gives every axis an upper bound, for a runtime that plans its memory from them.
+    `capped` gives every axis an upper bound, for a runtime that plans its memory from them. `beside` are the inputs by
+    which the axes are named, where they are more than those of the graph.
     """
     if request.options.dynamic is False:
         return None
     has_cache = any(_is_cache(value) or isinstance(value, dict) for value in inputs.values())
     return {
-        name: _shape_of(request, name, value, inputs, has_cache, capped)
+        name: _shape_of(request, name, value, beside or inputs, has_cache, capped)
         for name, value in inputs.items()
         if name not in ENGINE_FLAGS
     }

@@ -186,13 +186,13 @@ def _pictures_and_texts(
     pixels, cases = _pictures(loaded, spec, rows, static)
     lines = [str(row.values.get("text") or LABELS[n % len(LABELS)]) for n, row in enumerate(_rows(spec))]
     assert pixels.free is not None
-    counts = {"batch 1": 2, "batch 3": 5, "other pictures in the captured shape": 3}
+    counts = {"batch 1": 2, "batch 3": 4, "other pictures in the captured shape": 3}
     texts = [_tokens(loaded, lines[:3]), _tokens(loaded, lines[1:2]), _tokens(loaded, lines[2:3])]
     width = texts[0]["input_ids"].shape[1]
     mixed = {
         name: {
             **inputs,
-            **_tokens(loaded, lines[3 : 3 + counts.get(name, 2)], width if counts.get(name) == 3 else None),
+            **_tokens(loaded, lines[4 : 4 + counts.get(name, 2)], width if counts.get(name) == 3 else None),
         }
         for name, inputs in cases.items()
     }

@@ -75,6 +75,8 @@ class EngineOptions(Record, kw_only=True):
     """Attention implementation to trace; flash and flex attention cannot be exported and are replaced by `sdpa`."""
     multi_token_decode: bool | None = None
     """One decoder graph for prefill and decode (default), or `false` for a prefill and a decode graph."""
+    separate_encoders: bool | None = None
+    """`true` gives the two encoders of a model of pictures beside texts a graph each, in place of one of everything."""
     generation: GenerationOptions = GenerationOptions()
     opset_version: int | None = None
     """ONNX only."""
@@ -442,8 +444,11 @@ class ExportOutcome(Record, kw_only=True):
     `static-cache`: one graph that writes into a cache of fixed size, which the caller holds.
     `static-decoder`: one graph with its cache inside. `recurrent`: one token at a time, with a state.
     `encoder-decoder`: one graph over the source, one that takes and gives a cache. `uncached`: one forward over all of
-    the text so far.
+    the text so far. `two-encoders`: one graph embeds texts, one pictures, and `constants` make scores of both.
     """
+    constants: dict[str, float] = {}
+    """Numbers that no graph has and an answer needs. Of `two-encoders` the score of a text and a picture is the cosine
+    of their embeddings by `scale`, plus `bias` where there is one."""
     cache_length: int | None = None
     """Tokens, text and answer together, that a `static-cache` was made for; its caller may allocate more or fewer."""
     restrictions: tuple[str, ...] = ()
@@ -710,6 +715,8 @@ class ReferenceCase(Record, kw_only=True):
     """Axis of the inputs -> its size, the batch first: `{"batch_size": 2, "sequence_length": 13}`."""
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    features: tuple[str, ...] = ()
+    """What the encoders of pictures and of texts give alone, beside the outputs."""
 
     @property
     def length(self) -> int | None:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import transformers
 
-from hub_exporter import capture
+from hub_exporter import capture, two_encoders
 from hub_exporter.errors import SourceError
 from hub_exporter.inputs import prepare
 from hub_exporter.loading import Loaded, generation_config, load
@@ -114,11 +114,29 @@ def _case(
     outputs = {key: value for key, value in answer.items() if isinstance(value, torch.Tensor)}
     if layout != "encoder":
         outputs = {"logits": outputs["logits"]}
-    arrays |= {f"{name}/in/{key}": value for key, value in {**inputs, **model_inputs}.items()}
-    arrays |= {f"{name}/out/{key}": value.float().numpy() for key, value in outputs.items()}
+    given = {**inputs, **model_inputs}
+    features = _features(loaded.model, model_inputs) if layout == "encoder" else {}
+    arrays |= {f"{name}/in/{key}": value for key, value in given.items()}
+    arrays |= {f"{name}/out/{key}": value.float().numpy() for key, value in (outputs | features).items()}
     return ReferenceCase(
-        name=name, sizes=capture.sizes_of(inputs), inputs=tuple({**inputs, **model_inputs}), outputs=tuple(outputs)
+        name=name,
+        sizes=capture.sizes_of(inputs),
+        inputs=tuple(given),
+        outputs=tuple(outputs),
+        features=tuple(features),
     )
+
+
+def _features(model: Any, inputs: capture.Inputs) -> dict[str, torch.Tensor]:
+    """Embeddings as the encoders of pictures and of texts give them, before the forward normalises them."""
+    if not two_encoders.reads_both(inputs):
+        return {}
+    tensors = {name: torch.from_numpy(value) for name, value in inputs.items()}
+    with torch.no_grad():
+        return {
+            f"{side}_features": two_encoders.embeds(model, side, two_encoders.part_of(tensors, side))
+            for side in two_encoders.GRAPHS.values()
+        }
 
 
 def _prompts(loaded: Loaded, layout: str, spec: CaptureSpec, limit: int) -> dict[str, capture.Inputs]:

@@ -181,6 +181,7 @@ def _usage(index: Index, job: JobResult) -> dict[str, Any]:
             *_loads_in(job),
             *_measured(component),
             *_in_place(export),
+            *_scores(export),
             *(export.restrictions if export else ()),
             *(checked.notes if checked else ()),
         ],
@@ -222,6 +223,17 @@ def _in_place(export: ExportOutcome | None) -> list[str]:
     if "past_key_values.0.key" not in ports:
         return [f"{made}: the program writes into the tensors that it is given"]
     return [f"{made}: `past_key_values.N.key` and `present.N.key` share one buffer, and so do the values"]
+
+
+def _scores(export: ExportOutcome | None) -> list[str]:
+    """What makes scores of the embeddings of two encoders."""
+    if export is None or export.layout != "two-encoders":
+        return []
+    bias = f", plus {export.constants['bias']:.9g}" if "bias" in export.constants else ""
+    return [
+        f"the embeddings are not normalised; the score of a picture and a text is the cosine of theirs times "
+        f"{export.constants['scale']:.9g}{bias}, as in the original model"
+    ]
 
 
 def _in_place_executorch(export: ExportOutcome) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +92,15 @@ def _latency(runner: Runner, reference: Reference, arrays: Mapping[str, np.ndarr
     times = []
     for _ in range(TIMED):
         began = time.perf_counter()
-        _forward(runner, inputs)
+        _forward(runner, inputs, outcome.constants)
         times.append(time.perf_counter() - began)
     return round(statistics.median(times), 6)
+
+
+RUNNABLE = (
+    "encoder", "two-encoders", "encoder-decoder", "multimodal", "uncached", "static-decoder", "recurrent",
+)  # fmt: skip
+"""Layouts that are driven here whatever the options."""
 
 
 def _unrunnable(outcome: ExportOutcome) -> str | None:
@@ -102,7 +108,7 @@ def _unrunnable(outcome: ExportOutcome) -> str | None:
     given = {outcome.options.get(name) for name in ("alloc_graph_input", "alloc_graph_output")}
     if outcome.layout == "static-cache" and False in given:
         return "the memory of its cache is the caller's, which ExecuTorch's Python runtime cannot give it"
-    if outcome.layout in ("encoder", "encoder-decoder", "multimodal", "uncached", "static-decoder", "recurrent"):
+    if outcome.layout in RUNNABLE:
         return None
     if outcome.options.get("dynamic") is False:
         return "a decoder of fixed shapes takes one length of past text only: there is no loop to run it in"
@@ -131,12 +137,12 @@ def _measure(
     say: Say,
     bounds: Mapping[str, float] = TOLERANCE,
 ) -> tuple[list[CaseResult], list[DecodeResult]]:
-    cases, left_out = [], {name for part in outcome.components for name in part.left_out}
+    cases = []
     for case in _fitting(reference.cases, outcome):
         if not runner.padded and reference.layout == "encoder" and _begins_with_padding(case, arrays):
             continue  # its tokens stand at other places without it, where places count from the beginning
         say(f"verify {case.name}")
-        cases.append(run_case(runner, reference, case, arrays, left_out, bounds))
+        cases.append(run_case(runner, reference, case, arrays, outcome, bounds))
     decodes = []
     for decode in reference.decodes if outcome.options.get("dynamic") is not False else ():
         if decode.batch > (runner.max_batch or decode.batch) or (decode.batch > 1 and not runner.padded):
@@ -185,16 +191,18 @@ def run_case(
     reference: Reference,
     case: ReferenceCase,
     arrays: Mapping[str, np.ndarray],
-    left_out: Collection[str] = (),
+    outcome: ExportOutcome,
     bounds: Mapping[str, float] = TOLERANCE,
 ) -> CaseResult:
     """Run one held-out input, row by row where the graph takes one row, and compare every output but those that were
     left out on purpose."""
     inputs = {name: arrays[f"{case.name}/in/{name}"] for name in case.inputs}
-    expected = {name: arrays[f"{case.name}/out/{name}"] for name in case.outputs if name not in left_out}
+    left_out = {name for part in outcome.components for name in part.left_out}
+    wanted = (*case.outputs, *(case.features if outcome.layout == "two-encoders" else ()))
+    expected = {name: arrays[f"{case.name}/out/{name}"] for name in wanted if name not in left_out}
     shape = tuple(case.sizes.values())
     try:
-        got = _forward(runner, inputs)
+        got = _forward(runner, inputs, outcome.constants)
     except Exception as error:  # noqa: BLE001 - a runtime refuses a shape in its own way: that is the finding
         return CaseResult(case=case.name, shape=shape, error=_line(error), passed=False)
     missing = sorted(set(expected) - set(got))
@@ -210,7 +218,13 @@ def run_case(
     )
 
 
-def _forward(runner: Runner, inputs: Arrays) -> Arrays:
+def _forward(runner: Runner, inputs: Arrays, constants: Mapping[str, float]) -> Arrays:
+    if runner.layout == "two-encoders":
+        return _forward_apart(runner, inputs, constants)
+    return _forward_rows(runner, inputs)
+
+
+def _forward_rows(runner: Runner, inputs: Arrays) -> Arrays:
     batch = max(value.shape[0] for value in inputs.values())
     if runner.padded and batch <= (runner.max_batch or batch):
         return _forward_batch(runner, inputs)
@@ -237,6 +251,23 @@ def _forward_pairs(runner: Runner, inputs: Arrays) -> Arrays:
     }
 
 
+def _forward_apart(runner: Runner, inputs: Arrays, constants: Mapping[str, float]) -> Arrays:
+    """What each encoder gives of its own inputs, and what the model makes of both."""
+    pictures = {"pixel_values": inputs["pixel_values"]}
+    texts = {name: value for name, value in inputs.items() if name not in pictures}
+    (image,), (text,) = (_forward_rows(runner, side).values() for side in (pictures, texts))
+    image_embeds, text_embeds = (side / np.linalg.norm(side, axis=-1, keepdims=True) for side in (image, text))
+    scores = constants["scale"] * image_embeds @ text_embeds.T + constants.get("bias", 0.0)
+    return {
+        "logits_per_image": scores,
+        "logits_per_text": scores.T,
+        "image_embeds": image_embeds,
+        "text_embeds": text_embeds,
+        "image_features": image,
+        "text_features": text,
+    }
+
+
 def _forward_row(runner: Runner, row: Arrays) -> Arrays:
     if runner.padded:
         return _forward_batch(runner, row)
@@ -255,7 +286,7 @@ def _spread(value: np.ndarray, real: np.ndarray) -> np.ndarray:
 
 
 def _forward_batch(runner: Runner, inputs: Arrays) -> Arrays:
-    if runner.layout in ("encoder", "uncached"):
+    if runner.layout in ("encoder", "two-encoders", "uncached"):
         return runner.forward(inputs)
     text = "decoder_input_ids" if runner.layout == "encoder-decoder" else "input_ids"
     ids = inputs[text]

@@ -52,7 +52,8 @@ class Runner(Protocol):
     """Whether a step takes one token only, even at the beginning."""
 
     def forward(self, inputs: Arrays) -> Arrays:
-        """Run the one graph of an encoder, or one that reads the whole text at every step, on named inputs."""
+        """Run the one graph of an encoder, or one that reads the whole text at every step, on named inputs; of two
+        encoders those whose inputs are given."""
 
     def encode(self, inputs: Arrays) -> None:
         """Read the source of an encoder-decoder, or the pictures of a text, for the steps that follow."""

@@ -102,7 +102,8 @@ class NamedPortsRunner:
         self._past: Arrays | None = None
 
     def forward(self, inputs: Arrays) -> Arrays:
-        return self._run("model", inputs)
+        parts = [name for name, part in self._components.items() if part.inputs[0].name in inputs]
+        return {key: value for name in parts for key, value in self._run(name, inputs).items()}
 
     def encode(self, inputs: Arrays) -> None:
         if self.layout == "multimodal":

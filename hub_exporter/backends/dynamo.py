@@ -97,7 +97,7 @@ def _port(name: str, value: Any) -> Port:
 def open_runner(folder: Path, outcome: ExportOutcome) -> Any:
     """Torch over the files in `folder`."""
     runtime = f"torch {outcome.versions['torch']}"
-    if outcome.layout in ("encoder-decoder", "multimodal"):
+    if outcome.layout in ("encoder-decoder", "multimodal", "two-encoders"):
         return NestedPortsRunner(folder, outcome, runtime)
     return EngineRunner(folder, outcome, runtime)
 

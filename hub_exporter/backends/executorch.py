@@ -69,9 +69,10 @@ def one_row(request: Request) -> tuple[str, dict[str, Graph]]:
         layout, parts = "multimodal", make.pictures_and_decoder(request, request.captured, capped=True)
     elif request.layout == "seq2seq" and request.options.generation.cache != "none":
         layout, parts = "encoder-decoder", make.encoder_and_decoder(request, request.captured, capped=True)
+    elif request.layout == "encoder":
+        layout, parts = make.encoders(request, capped=True)
     else:
-        layout = "encoder" if request.layout == "encoder" else "uncached"
-        parts = {"model": make.without_cache(request, request.captured, capped=True)}
+        layout, parts = "uncached", {"model": make.without_cache(request, request.captured, capped=True)}
     return layout, {name: dataclasses.replace(part, shapes=_fixed_batch(part.shapes)) for name, part in parts.items()}
 
 
@@ -342,7 +343,7 @@ def missing_delegate(name: str, title: str) -> str | None:
 
 def open_runner(folder: Path, outcome: ExportOutcome) -> Any:
     """ExecuTorch's Python runtime over the files in `folder`."""
-    if outcome.layout in ("encoder-decoder", "multimodal"):
+    if outcome.layout in ("encoder-decoder", "multimodal", "two-encoders"):
         from hub_exporter.backends.dynamo import NestedPortsRunner
 
         return NestedPortsRunner(folder, outcome, f"executorch {outcome.versions['executorch']}", max_batch=1)

@@ -46,7 +46,9 @@ def write(exported: Any, folder: Path, layout: str) -> list[Component]:
         forget_trace(program)
         metadata = common.flat_metadata(part.metadata, *_names(program)) if renamed else part.metadata
         programs[file], entries[name] = program, {"file": file, "metadata": vars(metadata)}
-    _save(programs, folder)
+    alone = layout == "two-encoders"  # who embeds texts fetches nothing of the pictures
+    for part in [{file: program} for file, program in programs.items()] if alone else [programs]:
+        _save(part, folder)
     for file in programs:
         (folder / f"{file}.data").touch()  # the engine insists on it when it loads, and an empty one satisfies it
     manifest = {"schema_version": 1, "export_format": FORMAT, "components": entries}

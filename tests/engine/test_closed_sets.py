@@ -80,6 +80,33 @@ def test_a_model_that_hears_answers_as_generate_does(subject_named: Callable[[st
     assert spoken == said(model, features(model, [sound]), zoo.tokenizer(special=False), 12)
 
 
+@pytest.mark.parametrize("backend", ["onnx", "dynamo"])
+@pytest.mark.parametrize(
+    ("kind", "outputs"), [("clip", ["text_embeds", "image_embeds"]), ("siglip", ["pooler_output"] * 2)]
+)
+def test_two_encoders_apart_give_the_scores_with_the_constants_that_travel_along(
+    kind: str, outputs: list[str], backend: str, subject_named: Callable[[str], Subject]
+) -> None:
+    subject = subject_named(kind)
+
+    outcome, files = subject.export(backend, separate_encoders=True)
+    found = subject.verify(backend, outcome, files)
+    louder = {name: 1.001 * value for name, value in outcome.constants.items()}
+    wrong = subject.verify(backend, msgspec.structs.replace(outcome, constants=louder), files)
+
+    assert [(part.name, len(part.outputs)) for part in outcome.components] == [("text_model", 1), ("vision_model", 1)]
+    assert (outcome.layout, found.level) == ("two-encoders", "parity"), found.reason
+    compared = {figure.output for case in found.cases for figure in case.figures}
+    alone = {f"{side}_{what}" for side in ("text", "image") for what in ("embeds", "features")}
+    assert compared == alone | {"logits_per_image", "logits_per_text"}
+    assert (wrong.passed, "logits_per_" in wrong.reason) == (False, True)
+    assert all(part.data is None for part in outcome.components), "neither fetches the weights of the other"
+    if backend == "onnx":
+        assert [part.outputs[0].name for part in outcome.components] == outputs
+        sizes = [(files / part.file).stat().st_size for part in outcome.components]
+        assert sum(sizes) < 1.5 * subject.model.weight_bytes, "each has its own weights alone"
+
+
 def test_what_is_asked_of_the_wrong_model_is_refused(subject_named: Callable[[str], Subject], tmp_path: Path) -> None:
     subject = subject_named("llava")
     job = subject.job("onnx")

@@ -26,6 +26,7 @@ engines = st.fixed_dictionaries(
         "strict": st.booleans(),
         "attention": st.sampled_from(["sdpa", "eager"]),
         "multi_token_decode": st.booleans(),
+        "separate_encoders": st.booleans(),
         "generation": st.fixed_dictionaries(
             {"cache": st.just("static")}, optional={"max_cache_len": st.integers(1, 99)}
         ),

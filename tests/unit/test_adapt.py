@@ -119,6 +119,15 @@ def test_transformers_js_is_told_that_there_is_no_quantised_file(tmp_path):
     assert written.startswith((Path(source.folder) / "config.json").read_bytes().rstrip()[:-2])
 
 
+def test_transformers_js_is_told_the_same_of_two_encoders(tmp_path):
+    source = model(tmp_path, {"config.json": CONFIG})
+    graphs = tuple(made_up.artifact(f"onnx/{name}.onnx", b"x") for name in ("text_model", "vision_model"))
+
+    written = adapted(source, [made_up.passed("onnx", artifacts=graphs)], own=False)["config.json"]
+
+    assert values(written) == {**CONFIG, "transformers.js_config": {"dtype": "fp32"}}
+
+
 def test_transformers_js_is_told_of_data_beside_the_graph(tmp_path):
     source = model(tmp_path, {"config.json": {**CONFIG, "transformers.js_config": {"device": "webgpu"}}})
 

@@ -228,6 +228,15 @@ def test_restrictions_and_the_cost_of_a_default_stand_beside_the_example():
     assert "- at most 512 tokens\n- At the default precision the largest difference is 0.0013\n" in card
 
 
+def test_what_makes_scores_of_two_encoders_is_told():
+    export = made_up.outcome("onnx", constants={"scale": 14.284855842590332, "bias": -0.25})
+    export = msgspec.structs.replace(export, layout="two-encoders")
+
+    card = render_card(made_up.index(jobs=(made_up.passed("onnx", export=export),)))
+
+    assert "the cosine of theirs times 14.2848558, plus -0.25, as in the original model\n" in card
+
+
 def test_the_command_names_commit_rows_and_backends():
     command = (
         "hub-exporter export sentence-transformers/all-MiniLM-L6-v2@c9745ed1d9f207416be6d2e6f8de32d1f16199bf "

@@ -33,6 +33,7 @@ LAYERS = (
         "pins",
         "snippets",
         "tasks",
+        "two_encoders",
     },
     {"adapt"},
     {"clients"},
@@ -64,6 +65,7 @@ ENGINE_HALF = {
     "multimodal",
     "reference",
     "stage",
+    "two_encoders",
     "verify",
 }
 """These run in a job's own process, and may import what they like."""
