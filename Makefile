@@ -57,7 +57,7 @@ format: $(READY) ## Sort imports and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-coverage: $(READY) ## Run every kind of the zoo through every backend and write docs/coverage.md; an hour and more
+coverage: $(READY) ## Run every kind of the zoo through every backend and write docs/coverage.md; two hours
 	$(BIN)/python tests/engine/coverage.py --write
 
 bench: $(READY) ## Measure what hub-exporter costs over calling the engine; MODELS="minilm smollm2 FOLDER"

@@ -24,7 +24,8 @@ class Loop:
         """Read the prompt, the source or the pictures in `inputs`; a prompt in pieces of `chunks` tokens."""
         rows = len(next(iter(inputs.values())))
         self._inputs, self._text = inputs, np.zeros((rows, 0), np.int64)
-        self._runner.start(rows)
+        if self._runner.layout != "uncached":
+            self._runner.start(rows)
         if self._runner.layout in ("encoder-decoder", "multimodal"):
             self._runner.encode(inputs)
         if self._start_token is not None:
@@ -52,7 +53,8 @@ class Loop:
         """All of the text so far, for a graph without a cache."""
         if self._start_token is not None:
             return {**self._inputs, "decoder_input_ids": self._text}
-        return {"input_ids": self._text, "attention_mask": self._mask, "position_ids": positions(self._mask)}
+        text = {"input_ids": self._text, "attention_mask": self._mask, "position_ids": positions(self._mask)}
+        return {**self._inputs, **text}
 
 
 def fed(runner: Runner, ids: np.ndarray, mask: np.ndarray, places: np.ndarray) -> np.ndarray:

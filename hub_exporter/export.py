@@ -20,7 +20,7 @@ from hub_exporter import backends, two_encoders, wording
 from hub_exporter.capture import sizes_of
 from hub_exporter.catalogue import axes_of
 from hub_exporter.errors import HubExporterError, UsageError
-from hub_exporter.graphs import Graph, Request, max_length
+from hub_exporter.graphs import Graph, Request, is_free, max_length
 from hub_exporter.inputs import fixed_words, prepare
 from hub_exporter.loading import DTYPES, load
 from hub_exporter.records import CaptureSpec, Component, EngineOptions, ExportOutcome, Job
@@ -76,7 +76,7 @@ def export(job: Job, spec: CaptureSpec, rows: Path, folder: Path, say: Callable[
     missing = backend.accompany(loaded, folder)
     _copy_configs(Path(job.model.folder), folder)
     clock.stop()
-    fixed = _fixed(request, written)
+    fixed = _fixed(request, layout, written)
     return ExportOutcome(
         components=tuple(written),
         layout=layout,
@@ -96,7 +96,7 @@ def export(job: Job, spec: CaptureSpec, rows: Path, folder: Path, say: Callable[
     )
 
 
-def _fixed(request: Request, components: list[Component]) -> dict[str, int]:
+def _fixed(request: Request, layout: str, components: list[Component]) -> dict[str, int]:
     """Axes that do not vary though the processor would let them: those that were asked to stay, and those that the
     trace made numbers of without a word. ExecuTorch's ports have numbers for upper bounds and tell nothing."""
     sizes = sizes_of(request.captured)
@@ -108,7 +108,7 @@ def _fixed(request: Request, components: list[Component]) -> dict[str, int]:
         axis
         for port in ports
         for axis, size in zip(axes_of(port.name, len(port.shape), names), port.shape, strict=False)
-        if request.layout == "encoder" and isinstance(size, int) and (request.free is None or axis in request.free)
+        if (request.layout == "encoder" or layout == "uncached") and isinstance(size, int) and is_free(request, axis)
     }
     return {axis: size for axis, size in sizes.items() if axis in found or axis in request.options.static_axes}
 

@@ -31,6 +31,9 @@ DEFAULT_MAX_LENGTH = 2048
 DEFAULT_MAX_BATCH = 4
 """Rows that a bounded graph with its cache outside takes."""
 
+BESIDE_THE_SOURCE = ("decoder_sequence_length", "image_batch_size")
+"""Axes that vary whatever the processor fixes: the text of the answer, and the pictures, as many as there are texts."""
+
 ENGINE_FLAGS = ("use_cache", "return_dict", "output_attentions", "output_hidden_states", "return_loss")
 """Captured kwargs that the engine takes out of the inputs before it traces: they have no shape."""
 
@@ -92,6 +95,8 @@ def encoders(request: Request, capped: bool = False) -> tuple[str, dict[str, Gra
 def without_cache(request: Request, captured: dict[str, np.ndarray], capped: bool = False) -> Graph:
     """The whole forward as one graph that neither takes nor gives a cache."""
     inputs = tensors(forward_inputs(request.loaded.model, request.layout, captured))
+    if request.layout == "multimodal":
+        return _graph(request, multimodal.Whole(request.loaded.model), inputs, capped)
     flags = {"use_cache": False} if "input_ids" in inputs else {}
     return Graph(request.loaded.model, {**inputs, **flags}, shapes_for(request, inputs, capped))
 
@@ -163,9 +168,10 @@ def _decoder(request: Request) -> tuple[str, dict[str, Graph]]:
 
 
 def is_recurrent(request: Request) -> bool:
-    """Whether the model keeps a state that every token changes (Mamba and its hybrids), rather than only keys and
+    """Whether the graph carries a state that every token changes (Mamba and its hybrids), rather than only keys and
     values that a mask can hide."""
-    return request.layout == "decoder" and bool(getattr(request.loaded.model, "_is_stateful", False))
+    cached = request.layout == "decoder" and request.options.generation.cache != "none"
+    return cached and bool(getattr(request.loaded.model, "_is_stateful", False))
 
 
 def _recurrent(request: Request) -> tuple[str, dict[str, Graph]]:
@@ -246,7 +252,8 @@ def _layers(cache: Any) -> list[Any]:
 
 def is_free(request: Request, axis: str) -> bool:
     """Whether an axis is to have other sizes than the captured one."""
-    return axis not in request.options.static_axes and (request.free is None or axis in request.free)
+    left_free = request.free is None or axis in request.free or axis in BESIDE_THE_SOURCE
+    return axis not in request.options.static_axes and left_free
 
 
 def _dim(request: Request, axis: str, capped: bool) -> Any:

@@ -10,6 +10,8 @@ Tensors of the cache are (batch, heads, tokens, head size), by the names `N.key`
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -25,32 +27,54 @@ PROJECTORS = ("multi_modal_projector", "connector", "embed_vision")
 
 
 class ImageEncoder(torch.nn.Module):
-    """Pictures (images, channels, height, width) -> `image_features` (images, tokens of a picture, hidden size).
-
-    The model's own accessor splits the features into a list of pictures, which fixes their number in the trace: behind
-    the projector they get one more axis in front, so that the list has one item with all of them.
-    """
+    """Pictures (images, channels, height, width) -> `image_features` (images, tokens of a picture, hidden size)."""
 
     def __init__(self, model: Any):
         super().__init__()
-        self.model, self.config = model, model.config
-        inner = getattr(model, "model", model)
-        projector = next((getattr(inner, name) for name in PROJECTORS if hasattr(inner, name)), None)
-        if projector is None:
-            raise HubExporterError(
-                f"{type(model).__name__} has no projector of pictures that is known",
-                hint=f"Known are modules of the name {', '.join(PROJECTORS)}",
-            )
-        self._projector = projector
+        self.model, self.config, self._projector = model, model.config, projector(model)
 
     def forward(self, pixel_values: torch.Tensor) -> Tensors:
         """Encode a batch of pictures."""
-        handle = self._projector.register_forward_hook(lambda module, inputs, output: output[None])
-        try:
+        with undivided(self._projector):
             answer = self.model.get_image_features(pixel_values=pixel_values)
-        finally:
-            handle.remove()
         return {"image_features": answer.pooler_output[0]}
+
+
+class Whole(torch.nn.Module):
+    """Pictures and all of the text -> `logits` (batch, length, vocabulary): one graph without a cache."""
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.model, self.config, self._projector = model, model.config, projector(model)
+
+    def forward(self, **inputs: torch.Tensor) -> Tensors:
+        """Answer a batch. The engine sets `use_cache` in the model's configuration, which the language model does not
+        read."""
+        with undivided(self._projector):
+            return {"logits": self.model(**inputs, use_cache=False).logits}
+
+
+def projector(model: Any) -> torch.nn.Module:
+    """The module that puts the features of a picture into the space of the text."""
+    inner = getattr(model, "model", model)
+    found = next((getattr(inner, name) for name in PROJECTORS if hasattr(inner, name)), None)
+    if not isinstance(found, torch.nn.Module):
+        raise HubExporterError(
+            f"{type(model).__name__} has no projector of pictures that is known",
+            hint=f"Known are modules of the name {', '.join(PROJECTORS)}",
+        )
+    return found
+
+
+@contextlib.contextmanager
+def undivided(projector: torch.nn.Module) -> Iterator[None]:
+    """The model splits the features into a list of pictures, which fixes their number in the trace: behind the
+    projector they get one more axis in front, so that the list has one item with all of them."""
+    handle = projector.register_forward_hook(lambda module, inputs, output: output[None])
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 class TokenEmbedding(torch.nn.Module):

@@ -480,5 +480,7 @@ def _default_precision(
 
 
 def _line(error: Exception) -> str:
+    """The first line that says something: OpenVINO says first where in its own code it was, line by line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else 'without a text'}"[:400]
+    said = next((line for line in lines if not line.endswith(":")), lines[0] if lines else "without a text")
+    return f"{type(error).__name__}: {said}"[:400]

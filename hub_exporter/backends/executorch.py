@@ -65,14 +65,14 @@ def one_row(request: Request) -> tuple[str, dict[str, Graph]]:
     """The graphs of anything but a decoder with a cache, for one row."""
     from hub_exporter import graphs as make
 
-    if request.layout == "multimodal":
-        layout, parts = "multimodal", make.pictures_and_decoder(request, request.captured, capped=True)
-    elif request.layout == "seq2seq" and request.options.generation.cache != "none":
-        layout, parts = "encoder-decoder", make.encoder_and_decoder(request, request.captured, capped=True)
-    elif request.layout == "encoder":
+    if request.layout == "encoder":
         layout, parts = make.encoders(request, capped=True)
-    else:
+    elif request.options.generation.cache == "none":
         layout, parts = "uncached", {"model": make.without_cache(request, request.captured, capped=True)}
+    elif request.layout == "multimodal":
+        layout, parts = "multimodal", make.pictures_and_decoder(request, request.captured, capped=True)
+    else:
+        layout, parts = "encoder-decoder", make.encoder_and_decoder(request, request.captured, capped=True)
     return layout, {name: dataclasses.replace(part, shapes=_fixed_batch(part.shapes)) for name, part in parts.items()}
 
 
@@ -235,7 +235,8 @@ def restrictions(request: Request, components: list[Component]) -> list[str]:
         return [f"at most {rows} rows", f"at most {tokens} tokens at a time"]
     if request.free is not None:
         largest = [f"{axis(name)} at most {size}" for name, size in request.limits.items() if is_free(request, name)]
-        return ["batch 1", *largest]
+        answer = [] if request.layout == "encoder" else [f"at most {tokens} tokens of text and answer together"]
+        return ["batch 1", *largest, *answer]
     if request.layout == "decoder" and request.options.generation.cache != "none":
         pieces = [f"at most {AT_A_TIME} new tokens at a time"] if tokens > AT_A_TIME else []
         return ["batch 1", f"at most {tokens} tokens of text and answer together", *pieces]

@@ -1,4 +1,5 @@
-"""The table of docs/coverage.md, made from runs: `make coverage`, or a part of it with `--kinds a,b --backends x`.
+"""The tables of docs/coverage.md, made from runs: `make coverage`, or a part with `--kinds a,b --forms components
+--backends x`.
 
 Each cell is what a user gets: the job with all that it tries. Cells that are not run keep what they say.
 """
@@ -6,6 +7,7 @@ Each cell is what a user gets: the job with all that it tries. Cells that are no
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import sys
 import tempfile
@@ -21,26 +23,44 @@ from hub_exporter.attempts import next_job
 from hub_exporter.catalogue import DEFAULT_BACKENDS
 from hub_exporter.export import ExportError
 from hub_exporter.records import StageError
+from hub_exporter.tasks import TASKS
 
 PAGE = Path(__file__).parents[2] / "docs" / "coverage.md"
-HEAD = f"| model | what it stands for | {' | '.join(DEFAULT_BACKENDS)} |"
 UNKNOWN = "not run"
 
-Cells = dict[tuple[str, str], str]
-"""(kind, backend) -> `parity`, `loaded`, `exported`, `mismatch: ...` or `failed: ...`."""
+ONE_GRAPH, COMPONENTS = FORMS = ("one graph", "components")
+"""What a model is made into: its whole forward, or what generates token after token. Each has a table, whose head
+begins with its name."""
+
+Cells = dict[tuple[str, str, str], str]
+"""(kind, form, backend) -> `parity`, `loaded`, `exported`, `mismatch: ...` or `failed: ...`."""
+
+
+GENERATING = {task.auto_class for task in TASKS.values() if task.layout != "encoder"}
+"""Classes of models that answer token after token."""
+
+
+def forms(kind: zoo.Kind) -> tuple[str, ...]:
+    """Those that a kind has, the last of which is made by default."""
+    return FORMS if kind.auto_class in GENERATING else (ONE_GRAPH,)
 
 
 def documented(page: Path = PAGE) -> Cells:
-    """The cells of the table."""
-    lines = [line for line in page.read_text("utf-8").splitlines() if line.startswith("|")]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    backends = rows[0][2:]
-    return {(row[0], backend): cell for row in rows[2:] for backend, cell in zip(backends, row[2:], strict=True)}
+    """The cells of both tables."""
+    cells, form, backends = {}, "", []
+    for line in page.read_text("utf-8").splitlines():
+        name, _, *row = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("| ") else ("", "")
+        if name in FORMS:
+            form, backends = name, row
+        elif name:
+            cells |= {(name, form, backend): cell for backend, cell in zip(backends, row, strict=True)}
+    return cells
 
 
-def outcome_of(subject: Subject, backend: str) -> tuple[str, str]:
+def outcome_of(subject: Subject, form: str, backend: str) -> tuple[str, str]:
     """(cell, what it rests on), after everything that a job tries by itself."""
-    job = subject.job(backend)
+    whole = form == ONE_GRAPH and TASKS[subject.model.task].layout != "encoder"
+    job = subject.job(backend, **{"generation": {"cache": "none"}} if whole else {})
     while True:
         found, error = None, None
         try:
@@ -59,9 +79,9 @@ def outcome_of(subject: Subject, backend: str) -> tuple[str, str]:
     return (found.level if found.passed else "mismatch") + fixed, found.reason
 
 
-def cell_of(subject: Subject, backend: str) -> str:
+def cell_of(subject: Subject, form: str, backend: str) -> str:
     """One cell: the outcome, and of one that is not `parity` the reason."""
-    result, text = outcome_of(subject, backend)
+    result, text = outcome_of(subject, form, backend)
     if result.startswith(("failed", "mismatch")):
         return f"{result}: {plain(text.rpartition(': ')[2])[:80]}"
     return result
@@ -72,37 +92,48 @@ def plain(text: str) -> str:
     return re.sub(r"[`\\|]", "", text)
 
 
-def table(cells: Cells) -> str:
+def table(cells: Cells, form: str) -> str:
     """Markdown, in the order of the zoo."""
-    lines = [HEAD, "|---" * (2 + len(DEFAULT_BACKENDS)) + "|"]
+    lines = [head(form), "|---" * (2 + len(DEFAULT_BACKENDS)) + "|"]
     for kind in zoo.KINDS:
-        row = [cells.get((kind.name, backend), UNKNOWN) for backend in DEFAULT_BACKENDS]
-        lines.append(f"| {kind.name} | {kind.about} | {' | '.join(row)} |")
+        if form in forms(kind):
+            row = [cells.get((kind.name, form, backend), UNKNOWN) for backend in DEFAULT_BACKENDS]
+            lines.append(f"| {kind.name} | {kind.about} | {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
 
 
+def head(form: str) -> str:
+    """The first line of a table."""
+    return f"| {form} | what it stands for | {' | '.join(DEFAULT_BACKENDS)} |"
+
+
 def write(cells: Cells, page: Path = PAGE) -> None:
-    """Put the table into the page, in the place of the one that is there."""
+    """Put the tables into the page, in the places of those that are there."""
     text = page.read_text("utf-8")
-    page.write_text(re.sub(r"(?m)(^\|.*\n)+", lambda _: table(cells), text, count=1), "utf-8")
+    for form in FORMS:
+        made = table(cells, form)
+        text = re.sub(rf"(?m)^{re.escape(head(form))}\n(^\|.*\n)*", lambda _, made=made: made, text, count=1)
+    page.write_text(text, "utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kinds", default=",".join(zoo.BY_NAME))
+    parser.add_argument("--forms", default=",".join(FORMS))
     parser.add_argument("--backends", default=",".join(DEFAULT_BACKENDS))
     parser.add_argument("--write", action="store_true", help="put the cells into docs/coverage.md")
     given = parser.parse_args()
     for kind in given.kinds.split(","):
         with tempfile.TemporaryDirectory() as folder:
             made = subject(kind, Path(folder))
-            for backend in given.backends.split(","):
+            chosen = [form for form in forms(zoo.BY_NAME[kind]) if form in given.forms.split(",")]
+            for form, backend in itertools.product(chosen, given.backends.split(",")):
                 began = time.process_time()
-                cell = cell_of(made, backend)
-                sys.stdout.write(f"{kind} {backend}: {cell} ({time.process_time() - began:.0f} s)\n")
+                cell = cell_of(made, form, backend)
+                sys.stdout.write(f"{kind}, {form}, {backend}: {cell} ({time.process_time() - began:.0f} s)\n")
                 sys.stdout.flush()
                 if given.write:
-                    write(documented() | {(kind, backend): cell})
+                    write(documented() | {(kind, form, backend): cell})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Models of the zoo through every backend; what comes out is what `docs/coverage.md` says.
 
-The table is made by `make coverage`. What is checked of it here is chosen in the zoo: every kind somewhere, and all
+The tables are made by `make coverage`. What is checked of them here is chosen in the zoo: every kind somewhere, and all
 that a change of ours might break.
 """
 
@@ -10,25 +10,30 @@ from collections.abc import Callable
 
 import pytest
 import zoo
-from coverage import PAGE, UNKNOWN, documented, outcome_of, plain, table
+from coverage import FORMS, ONE_GRAPH, PAGE, UNKNOWN, documented, forms, outcome_of, plain, table
 from pipeline import Subject
 
 from hub_exporter.catalogue import DEFAULT_BACKENDS
 
 pytestmark = pytest.mark.engine
 
+CHOSEN = [
+    *((kind.name, forms(kind)[-1], backend) for kind in zoo.KINDS for backend in kind.checked),
+    *((name, ONE_GRAPH, backend) for name, backend in zoo.WHOLE_TOO),
+]
 CHECKED = [
-    pytest.param(kind.name, backend, documented()[kind.name, backend], id=f"{kind.name}-{backend}")
-    for kind in zoo.KINDS
-    for backend in kind.checked
-    if documented().get((kind.name, backend), UNKNOWN) != UNKNOWN  # nobody has looked yet, and the table says so
+    pytest.param(*cell, documented()[cell], id="-".join(cell))
+    for cell in CHOSEN
+    if documented().get(cell, UNKNOWN) != UNKNOWN  # nobody has looked yet, and the table says so
 ]
 
 
-def test_the_table_has_every_kind_of_the_zoo_and_most_of_what_is_checked() -> None:
-    assert {kind for kind, _ in documented()} == set(zoo.BY_NAME)
-    assert len(CHECKED) > 0.9 * sum(len(kind.checked) for kind in zoo.KINDS)
-    assert table(documented()) in PAGE.read_text("utf-8"), "`make coverage` writes it"
+def test_the_tables_have_every_kind_of_the_zoo_and_most_of_what_is_checked() -> None:
+    assert {(kind, form) for kind, form, _ in documented()} == {
+        (kind.name, form) for kind in zoo.KINDS for form in forms(kind)
+    }
+    assert len(CHECKED) > 0.9 * len(CHOSEN)
+    assert all(table(documented(), form) in PAGE.read_text("utf-8") for form in FORMS), "`make coverage` writes them"
 
 
 def test_every_kind_is_checked_somewhere() -> None:
@@ -36,11 +41,11 @@ def test_every_kind_is_checked_somewhere() -> None:
     assert {backend for kind in zoo.KINDS for backend in kind.checked} == set(DEFAULT_BACKENDS)
 
 
-@pytest.mark.parametrize(("kind", "backend", "cell"), CHECKED)
-def test_what_comes_out_is_what_the_table_says(
-    kind: str, backend: str, cell: str, subject_named: Callable[[str], Subject]
+@pytest.mark.parametrize(("kind", "form", "backend", "cell"), CHECKED)
+def test_what_comes_out_is_what_the_tables_say(
+    kind: str, form: str, backend: str, cell: str, subject_named: Callable[[str], Subject]
 ) -> None:
-    result, text = outcome_of(subject_named(kind), backend)
+    result, text = outcome_of(subject_named(kind), form, backend)
 
     expected, _, detail = cell.partition(": ") if cell.startswith(("failed", "mismatch")) else (cell, "", "")
     assert result == expected, text

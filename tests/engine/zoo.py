@@ -572,6 +572,16 @@ CHECKED = {
 }
 """Kinds that stand for many, and the backends that the tests run them through."""
 
+WHOLE_TOO = (
+    ("llama", "onnx"),
+    ("mamba", "dynamo"),
+    ("t5", "openvino"),
+    ("whisper", "dynamo"),
+    ("llava", "onnx"),
+    ("llava", "executorch-xnnpack"),
+)
+"""(Kind that generates, backend) that the tests also run as one graph without a cache."""
+
 KINDS = tuple(
     dataclasses.replace(kind, checked=CHECKED.get(kind.name, kind.checked))
     for kind in (*KINDS, *TEXTS_TOO, *PICTURES, *TWO_ENCODERS, *IN_TEXT, *SOUNDS, *SERIES)
