@@ -21,6 +21,7 @@ from transformers.exporters.utils import decompose_for_generation
 from hub_exporter import encoder_decoder, multimodal, two_encoders
 from hub_exporter.capture import positions
 from hub_exporter.catalogue import axes_of
+from hub_exporter.errors import HubExporterError
 from hub_exporter.loading import Loaded, generation_config
 from hub_exporter.records import AxisBounds, EngineOptions
 from hub_exporter.reference import decoder_ids, forward_inputs
@@ -94,6 +95,12 @@ def encoders(request: Request, capped: bool = False) -> tuple[str, dict[str, Gra
 
 def without_cache(request: Request, captured: dict[str, np.ndarray], capped: bool = False) -> Graph:
     """The whole forward as one graph that neither takes nor gives a cache."""
+    if is_recurrent(request):
+        name = type(request.loaded.model).__name__
+        raise HubExporterError(
+            f"{name} keeps a state: a graph of a whole text would be fixed to the captured length",
+            hint="Leave `generation: {cache: none}` out: a graph of one token at a time reads texts of any length",
+        )
     inputs = tensors(forward_inputs(request.loaded.model, request.layout, captured))
     if request.layout == "multimodal":
         return _graph(request, multimodal.Whole(request.loaded.model), inputs, capped)
@@ -168,10 +175,9 @@ def _decoder(request: Request) -> tuple[str, dict[str, Graph]]:
 
 
 def is_recurrent(request: Request) -> bool:
-    """Whether the graph carries a state that every token changes (Mamba and its hybrids), rather than only keys and
+    """Whether the model keeps a state that every token changes (Mamba and its hybrids), rather than only keys and
     values that a mask can hide."""
-    cached = request.layout == "decoder" and request.options.generation.cache != "none"
-    return cached and bool(getattr(request.loaded.model, "_is_stateful", False))
+    return request.layout == "decoder" and bool(getattr(request.loaded.model, "_is_stateful", False))
 
 
 def _recurrent(request: Request) -> tuple[str, dict[str, Graph]]:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -21,7 +22,7 @@ from pipeline import Subject, subject
 
 from hub_exporter.attempts import next_job
 from hub_exporter.catalogue import DEFAULT_BACKENDS
-from hub_exporter.export import ExportError
+from hub_exporter.errors import HubExporterError
 from hub_exporter.records import StageError
 from hub_exporter.tasks import TASKS
 
@@ -29,20 +30,31 @@ PAGE = Path(__file__).parents[2] / "docs" / "coverage.md"
 UNKNOWN = "not run"
 
 ONE_GRAPH, COMPONENTS = FORMS = ("one graph", "components")
-"""What a model is made into: its whole forward, or what generates token after token. Each has a table, whose head
-begins with its name."""
+"""What a model is made into: its whole forward, or the parts that a client drives. Each has a table, whose head begins
+with its name."""
 
 Cells = dict[tuple[str, str, str], str]
 """(kind, form, backend) -> `parity`, `loaded`, `exported`, `mismatch: ...` or `failed: ...`."""
 
-
 GENERATING = {task.auto_class for task in TASKS.values() if task.layout != "encoder"}
 """Classes of models that answer token after token."""
 
+TWO_ENCODERS = {kind.name for kind in zoo.TWO_ENCODERS}
+"""Kinds that have an encoder of pictures and one of texts."""
 
-def forms(kind: zoo.Kind) -> tuple[str, ...]:
-    """Those that a kind has, the last of which is made by default."""
-    return FORMS if kind.auto_class in GENERATING else (ONE_GRAPH,)
+
+def forms(kind: zoo.Kind) -> dict[str, dict[str, Any]]:
+    """Those that a kind has -> the engine options that ask for them; none for the one that is made by default."""
+    if kind.auto_class in GENERATING:
+        return {ONE_GRAPH: {"generation": {"cache": "none"}}, COMPONENTS: {}}
+    if kind.name in TWO_ENCODERS:
+        return {ONE_GRAPH: {}, COMPONENTS: {"separate_encoders": True}}
+    return {ONE_GRAPH: {}}
+
+
+def default(kind: zoo.Kind) -> str:
+    """The form that a job makes by itself."""
+    return next(form for form, options in forms(kind).items() if not options)
 
 
 def documented(page: Path = PAGE) -> Cells:
@@ -57,16 +69,15 @@ def documented(page: Path = PAGE) -> Cells:
     return cells
 
 
-def outcome_of(subject: Subject, form: str, backend: str) -> tuple[str, str]:
+def outcome_of(subject: Subject, backend: str, options: dict[str, Any]) -> tuple[str, str]:
     """(cell, what it rests on), after everything that a job tries by itself."""
-    whole = form == ONE_GRAPH and TASKS[subject.model.task].layout != "encoder"
-    job = subject.job(backend, **{"generation": {"cache": "none"}} if whole else {})
+    job = subject.job(backend, **options)
     while True:
         found, error = None, None
         try:
             outcome, files = subject.export_job(job)
             found = subject.verify(backend, outcome, files)
-        except ExportError as raised:
+        except HubExporterError as raised:
             error = StageError(kind="HubExporterError", message=str(raised), hint=raised.hint)
         following = next_job(job, error, found)
         if following is None:
@@ -79,9 +90,9 @@ def outcome_of(subject: Subject, form: str, backend: str) -> tuple[str, str]:
     return (found.level if found.passed else "mismatch") + fixed, found.reason
 
 
-def cell_of(subject: Subject, form: str, backend: str) -> str:
+def cell_of(subject: Subject, backend: str, options: dict[str, Any]) -> str:
     """One cell: the outcome, and of one that is not `parity` the reason."""
-    result, text = outcome_of(subject, form, backend)
+    result, text = outcome_of(subject, backend, options)
     if result.startswith(("failed", "mismatch")):
         return f"{result}: {plain(text.rpartition(': ')[2])[:80]}"
     return result
@@ -129,7 +140,7 @@ def main() -> None:
             chosen = [form for form in forms(zoo.BY_NAME[kind]) if form in given.forms.split(",")]
             for form, backend in itertools.product(chosen, given.backends.split(",")):
                 began = time.process_time()
-                cell = cell_of(made, form, backend)
+                cell = cell_of(made, backend, forms(zoo.BY_NAME[kind])[form])
                 sys.stdout.write(f"{kind}, {form}, {backend}: {cell} ({time.process_time() - began:.0f} s)\n")
                 sys.stdout.flush()
                 if given.write:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 import zoo
-from coverage import FORMS, ONE_GRAPH, PAGE, UNKNOWN, documented, forms, outcome_of, plain, table
+from coverage import FORMS, ONE_GRAPH, PAGE, UNKNOWN, default, documented, forms, outcome_of, plain, table
 from pipeline import Subject
 
 from hub_exporter.catalogue import DEFAULT_BACKENDS
@@ -18,7 +18,7 @@ from hub_exporter.catalogue import DEFAULT_BACKENDS
 pytestmark = pytest.mark.engine
 
 CHOSEN = [
-    *((kind.name, forms(kind)[-1], backend) for kind in zoo.KINDS for backend in kind.checked),
+    *((kind.name, default(kind), backend) for kind in zoo.KINDS for backend in kind.checked),
     *((name, ONE_GRAPH, backend) for name, backend in zoo.WHOLE_TOO),
 ]
 CHECKED = [
@@ -45,7 +45,7 @@ def test_every_kind_is_checked_somewhere() -> None:
 def test_what_comes_out_is_what_the_tables_say(
     kind: str, form: str, backend: str, cell: str, subject_named: Callable[[str], Subject]
 ) -> None:
-    result, text = outcome_of(subject_named(kind), form, backend)
+    result, text = outcome_of(subject_named(kind), backend, forms(zoo.BY_NAME[kind])[form])
 
     expected, _, detail = cell.partition(": ") if cell.startswith(("failed", "mismatch")) else (cell, "", "")
     assert result == expected, text

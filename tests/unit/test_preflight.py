@@ -111,7 +111,7 @@ def test_a_job_that_is_named_is_tried_all_the_same() -> None:
 
 
 def test_known_limits_are_the_cells_of_the_coverage_tables_that_reach_nothing() -> None:
-    """What a kind is made into by default is in the last table that has it."""
+    """What a kind is made into by default is in the last table that has it. (Two encoders are asked for, and work.)"""
     lines = [line for line in COVERAGE.read_text("utf-8").splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     backends = rows[0][2:]
