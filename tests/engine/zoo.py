@@ -263,6 +263,17 @@ def _backbone() -> Any:
     )
 
 
+def _stages(config: str) -> Any:
+    """A tiny Swin or ResNet that gives what it has at four sizes."""
+    own: dict[str, Any] = {
+        "SwinConfig": {"embed_dim": 16, "num_heads": [2, 2, 4, 4], "window_size": 4, "image_size": 64},
+        "ResNetConfig": {"embedding_size": 16, "hidden_sizes": [16, 16, 32, 32], "layer_type": "basic"},
+    }
+    return getattr(transformers, config)(
+        **own[config], depths=[1, 1, 1, 1], out_features=[f"stage{n}" for n in (1, 2, 3, 4)]
+    )
+
+
 def _dino(**changes: Any) -> Any:
     return transformers.Dinov2Config(**{**VISION, "intermediate_size": None, "mlp_ratio": 2, **changes})
 
@@ -358,6 +369,54 @@ PICTURES = (
         ),
         "Segformer",
         size={"height": 64, "width": 64},
+    ),
+    _pictures(
+        "mask2former",
+        "pictures: segmentation, deformable attention",
+        "Mask2FormerForUniversalSegmentation",
+        lambda: transformers.Mask2FormerConfig(
+            backbone_config=_stages("SwinConfig"),
+            feature_size=32,
+            mask_feature_size=32,
+            hidden_dim=32,
+            encoder_feedforward_dim=64,
+            dim_feedforward=64,
+            encoder_layers=1,
+            decoder_layers=3,
+            num_attention_heads=4,
+            num_queries=7,
+            num_labels=5,
+        ),
+        "Mask2Former",
+        size={"height": 64, "width": 64},
+    ),
+    _pictures(
+        "maskformer",
+        "pictures of any size: segmentation, with a mask",
+        "MaskFormerForInstanceSegmentation",
+        lambda: transformers.MaskFormerConfig(
+            backbone_config=_stages("ResNetConfig"),
+            decoder_config=transformers.DetrConfig(
+                d_model=32,
+                encoder_layers=1,
+                decoder_layers=1,
+                encoder_attention_heads=4,
+                decoder_attention_heads=4,
+                encoder_ffn_dim=64,
+                decoder_ffn_dim=64,
+                num_queries=7,
+                use_timm_backbone=False,
+                use_pretrained_backbone=False,
+                backbone=None,
+                backbone_config=_backbone(),
+            ),
+            fpn_feature_size=32,
+            mask_feature_size=32,
+            num_labels=5,
+        ),
+        "MaskFormer",
+        size={"shortest_edge": 96, "longest_edge": 160},
+        size_divisor=32,
     ),
     _pictures(
         "dpt",
