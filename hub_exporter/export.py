@@ -25,6 +25,7 @@ from hub_exporter.inputs import fixed_words, prepare
 from hub_exporter.loading import DTYPES, load
 from hub_exporter.records import CaptureSpec, Component, EngineOptions, ExportOutcome, Job
 from hub_exporter.tasks import TASKS
+from hub_exporter.voices import traceable
 
 OWN_OPTIONS = {
     "attention",
@@ -140,7 +141,7 @@ def _traced(backend: Any, request: Request, name: str, graph: Graph) -> Exported
 
     def run() -> ExportedComponent:
         exporter = AutoHfExporter.from_config(config)
-        with backend.patched(request):
+        with backend.patched(request), traceable(request.loaded.model):
             return exporter.export(graph.module, dict(graph.inputs), config).components["model"]
 
     return _explained(name, run)

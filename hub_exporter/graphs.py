@@ -25,6 +25,7 @@ from hub_exporter.errors import HubExporterError
 from hub_exporter.loading import Loaded, generation_config
 from hub_exporter.records import AxisBounds, EngineOptions
 from hub_exporter.reference import decoder_ids, forward_inputs
+from hub_exporter.voices import least_tokens
 
 DEFAULT_MAX_LENGTH = 2048
 """Tokens that a bounded graph or a static cache takes, where the model's context is not smaller."""
@@ -267,9 +268,10 @@ def _dim(request: Request, axis: str, capped: bool) -> Any:
     upper = bounds.max
     if upper is None and capped:
         upper = request.limits.get(axis) or (DEFAULT_MAX_BATCH if axis == "batch_size" else max_length(request))
-    if bounds.min is None and upper is None:
+    lower = bounds.min or (least_tokens(request.loaded.model.config) if axis == "sequence_length" else None)
+    if lower is None and upper is None:
         return Dim.AUTO
-    return Dim.AUTO(min=bounds.min, max=upper)
+    return Dim.AUTO(min=lower, max=upper)
 
 
 def _bounds(request: Request, axis: str) -> AxisBounds:

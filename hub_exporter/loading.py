@@ -25,6 +25,7 @@ from transformers import (
 from hub_exporter.errors import SourceError
 from hub_exporter.records import ResolvedModel
 from hub_exporter.tasks import TASKS, Kind
+from hub_exporter.voices import silence
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 """Variant -> dtype that the model is loaded in; others are made of the written float32 files."""
@@ -63,6 +64,7 @@ def load(model: ResolvedModel, variant: str = "fp32", attention: str | None = No
     }
     eager = _checked(model, kwargs, notes)
     eager.eval().requires_grad_(False)
+    notes += silence(eager)
     made = processors(model, TASKS[model.task].inputs, notes)
     return Loaded(model=eager, **made, notes=tuple(notes))
 

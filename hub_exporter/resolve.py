@@ -178,9 +178,9 @@ def _task(
 
 
 def _check_modality(task: Task, config: Json, source: str) -> None:
-    """A model of pictures or sounds is no text model, whatever its head is called."""
+    """A model of pictures or sounds is no text model, whatever its head is called. (One that speaks reads text.)"""
     modality = other_modality(config)
-    if task.inputs == "text" and modality:
+    if task.inputs == "text" and modality and task.name != "text-to-audio":
         raise SourceError(
             f"`{source}` is {modality} model, and `{task.name}` feeds a model with text alone",
             hint="Pass `--task` with what it is for: " + ", ".join(f"`{known}`" for known in _others()),

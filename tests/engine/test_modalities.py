@@ -10,11 +10,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 from pipeline import Subject
 
 from hub_exporter.catalogue import BACKENDS
+from hub_exporter.loading import load
 from hub_exporter.records import ExportOutcome, Index, JobResult
 from hub_exporter.snippets import render_snippet
+from hub_exporter.voices import traceable
 
 pytestmark = pytest.mark.engine
 
@@ -86,3 +89,35 @@ def beside_the_model(subject: Subject, outcome: ExportOutcome, files: Path, targ
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(Path(subject.model.folder) / name, target / name)
     return JobResult(job="x", backend="dynamo", variant="fp32", status="passed", folder=folder, export=outcome)
+
+
+def test_a_voice_is_loaded_without_its_random_variation_and_that_is_said(subject_named: Named) -> None:
+    loaded = load(subject_named("vits").model)
+    tokens = torch.arange(9)[None]
+
+    with torch.no_grad():
+        same = [loaded.model(tokens).waveform for _ in range(2)]
+        loaded.model.noise_scale = 0.667
+        others = [loaded.model(tokens).waveform for _ in range(2)]
+
+    assert any("`noise_scale` and `noise_scale_duration` 0" in note for note in loaded.notes)
+    assert torch.equal(*same)
+    assert not torch.equal(*others)
+
+
+def test_durations_are_traced_with_the_numbers_of_the_model(subject_named: Named) -> None:
+    from transformers.models.vits import modeling_vits
+
+    values = torch.linspace(-9, 9, 60).reshape(2, 1, 30)  # the spline bends what is within -5 and 5
+    widths, heights, slopes = (torch.randn(2, 1, 30, bins, generator=torch.manual_seed(bins)) for bins in (10, 10, 9))
+
+    def spline(reverse: bool) -> tuple[torch.Tensor, ...]:
+        own = modeling_vits._unconstrained_rational_quadratic_spline
+        return tuple(own(values, widths, heights, slopes, reverse=reverse))
+
+    for reverse in (True, False):
+        expected = spline(reverse)
+        with traceable(load(subject_named("vits").model).model):
+            got = spline(reverse)
+        assert not torch.equal(expected[0], values)
+        torch.testing.assert_close(got, expected)

@@ -7,6 +7,8 @@ mask that is ignored or a position that is off by one shows.
 from __future__ import annotations
 
 import dataclasses
+import json
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -551,6 +553,46 @@ SOUNDS = (
     ),
 )
 
+
+def _letters() -> Any:
+    """A tokenizer of letters with a blank around each, as those of MMS."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({letter: number for number, letter in enumerate("_ abcdefghijklmnopqrstuvwxyz'")}, file)
+        file.flush()
+        return transformers.VitsTokenizer(file.name, phonemize=False, pad_token="_", unk_token=" ")
+
+
+SPOKEN = (
+    Kind(
+        "vits",
+        "texts to sound of a length that the model decides",
+        "AutoModelForTextToWaveform",
+        lambda: transformers.VitsConfig(
+            vocab_size=29,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            ffn_dim=64,
+            flow_size=32,
+            spectrogram_bins=33,
+            upsample_initial_channel=32,
+            upsample_rates=[4, 4],
+            upsample_kernel_sizes=[8, 8],
+            resblock_kernel_sizes=[3],
+            resblock_dilation_sizes=[[1, 3]],
+            duration_predictor_filter_channels=32,
+            duration_predictor_num_flows=2,
+            prior_encoder_num_flows=2,
+            prior_encoder_num_wavenet_layers=2,
+            posterior_encoder_num_wavenet_layers=2,
+            layerdrop=0.0,
+            initializer_range=0.2,
+        ),
+        processor=_letters,
+        reads_text=False,
+    ),
+)
+
 SERIES = (
     Kind(
         "patchtst",
@@ -626,7 +668,7 @@ ALL = ("onnx", "openvino", "executorch-xnnpack", "dynamo")
 CHECKED = {
     **dict.fromkeys(("bert", "llama", "gemma3-text", "mamba", "vit"), ALL),
     **dict.fromkeys(("wav2vec2-ctc", "clip"), ("onnx", "openvino", "dynamo")),
-    **dict.fromkeys(("modernbert", "qwen3", "detr"), ("onnx", "dynamo")),
+    **dict.fromkeys(("modernbert", "qwen3", "detr", "vits"), ("onnx", "dynamo")),
     **dict.fromkeys(("gpt2", "mixtral", "hubert"), ("executorch-xnnpack", "dynamo")),
 }
 """Kinds that stand for many, and the backends that the tests run them through."""
@@ -643,7 +685,7 @@ WHOLE_TOO = (
 
 KINDS = tuple(
     dataclasses.replace(kind, checked=CHECKED.get(kind.name, kind.checked))
-    for kind in (*KINDS, *TEXTS_TOO, *PICTURES, *TWO_ENCODERS, *IN_TEXT, *SOUNDS, *SERIES)
+    for kind in (*KINDS, *TEXTS_TOO, *PICTURES, *TWO_ENCODERS, *IN_TEXT, *SOUNDS, *SPOKEN, *SERIES)
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 

@@ -34,6 +34,7 @@ LAYERS = (
         "snippets",
         "tasks",
         "two_encoders",
+        "voices",
     },
     {"adapt"},
     {"clients"},
@@ -67,6 +68,7 @@ ENGINE_HALF = {
     "stage",
     "two_encoders",
     "verify",
+    "voices",
 }
 """These run in a job's own process, and may import what they like."""
 

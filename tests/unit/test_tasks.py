@@ -73,6 +73,7 @@ def test_class_with_a_head_is_never_feature_extraction(mapping: str, encoder_dec
     [
         ("BertModel", False, "feature-extraction"),
         ("LongformerModel", False, "feature-extraction"),
+        ("VitsModel", False, "text-to-audio"),
         ("T5EncoderModel", True, "feature-extraction"),
         ("T5Model", True, None),  # both halves, no head: nothing that one graph could be
         ("BertForPreTraining", False, "fill-mask"),
