@@ -2,8 +2,8 @@
 
 1. As asked.
 2. The trace failed: assertions about shapes are left to the runtime instead of deciding them while tracing.
-3. The trace failed again or took too long, or the files disagree at other shapes only: the axes that do not move are
-   fixed, and said to be. What the recipe decided is left as it is.
+3. The trace failed again or took too long, or the files disagree at other shapes only, or can be run at no shape: the
+   axes that do not move are fixed, and said to be. What the recipe decided is left as it is.
 
 Only for models of one forward: a decoder with a fixed axis cannot be run in a loop.
 """
@@ -46,7 +46,8 @@ def next_job(job: Job, error: StageError | None, verification: Verification | No
             return deferred, "again, with assertions left to the runtime"
         return _fixed(job, _UNFIT[task.inputs])
     if verification is not None and not verification.passed:
-        return _fixed(job, verification.immovable)
+        run_at_none = bool(verification.cases) and all(case.error for case in verification.cases)
+        return _fixed(job, _UNFIT[task.inputs] if run_at_none else verification.immovable)
     return None
 
 

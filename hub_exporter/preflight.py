@@ -50,10 +50,8 @@ ENVIRONMENT = 3 * GB
 LIMITS = {
     ("gpt2", "executorch-xnnpack"): "torch's strict tracing stops at a `view` that the engine has replaced",
     ("mixtral", "executorch-xnnpack"): "the lowering fixes the length to that of the captured rows, in the experts",
-    ("detr", "executorch-xnnpack"): "the program stops with an error (0x1) when it is run",
     ("maskformer", "executorch-xnnpack"): "the program refuses its inputs (0x10) when it is run",
     ("vits", "executorch-xnnpack"): "the length of the sound depends on values, at which the trace stops",
-    ("depth_anything", "executorch-xnnpack"): "the program refuses pictures of the processor's own size",
 }
 """(`model_type`, backend) -> what the engine cannot do yet: the cells of `docs/coverage.md` that reach nothing."""
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from hub_exporter.attempts import next_job
-from hub_exporter.records import EngineOptions, Job, StageError, Verification
+from hub_exporter.records import CaseResult, EngineOptions, Job, StageError, Verification
 
 GUARD = StageError(kind="ExportError", message="GuardOnDataDependentSymNode: could not guard on u0 < 4")
 OTHER = StageError(kind="ExportError", message="ImportError: No module named `timm`")
@@ -51,6 +51,17 @@ def test_files_that_disagree_at_other_shapes_only_get_these_axes_fixed_once() ->
 
     assert (fixed.engine.static_axes, words) == (("batch_size",), "again, with fixed batch_size")
     assert next_job(fixed, None, disagreement("batch_size")) is None
+
+
+def test_files_that_can_be_run_at_no_shape_get_fixed_pictures() -> None:
+    """ExecuTorch plans for the largest picture, and its program may then refuse the captured one too."""
+    refused = tuple(CaseResult(case=name, shape=(2, 3), error="refused", passed=False) for name in ("capture", "other"))
+    wrong = (refused[0], CaseResult(case="other", shape=(2, 3), passed=False))
+    following = next_job(job(), None, msgspec.structs.replace(disagreement(), cases=refused))
+    assert following is not None
+
+    assert following[0].engine.static_axes == ("height", "width")
+    assert next_job(job(), None, msgspec.structs.replace(disagreement(), cases=wrong)) is None
 
 
 def test_what_is_wrong_in_the_captured_shape_too_is_not_tried_again() -> None:
