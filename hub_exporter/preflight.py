@@ -50,7 +50,6 @@ ENVIRONMENT = 3 * GB
 LIMITS = {
     ("gpt2", "executorch-xnnpack"): "torch's strict tracing stops at a `view` that the engine has replaced",
     ("mixtral", "executorch-xnnpack"): "the lowering fixes the length to that of the captured rows, in the experts",
-    ("maskformer", "executorch-xnnpack"): "the program refuses its inputs (0x10) when it is run",
     ("vits", "executorch-xnnpack"): "the length of the sound depends on values, at which the trace stops",
 }
 """(`model_type`, backend) -> what the engine cannot do yet: the cells of `docs/coverage.md` that reach nothing."""
