@@ -124,7 +124,10 @@ def encoder_and_decoder(request: Request, captured: dict[str, np.ndarray], cappe
     behind: dict[str, Any] = {"input_ids": text[:, 3:].contiguous(), "past_key_values": past}
     if "attention_mask" in source:
         behind["encoder_attention_mask"] = source["attention_mask"]
-    text_varies = dataclasses.replace(request, free=None)  # whatever the processor fixes of the source
+    free = {"batch_size", "sequence_length", "past_sequence_length"}  # whatever the processor fixes of the source
+    if is_free(request, "sequence_length"):
+        free.add("encoder_sequence_length")
+    text_varies = dataclasses.replace(request, free=frozenset(free), limits={})
     return {
         "encoder": _graph(request, encoder_decoder.Encoder(model, start), source, capped),
         "decode": _graph(text_varies, encoder_decoder.Decoder(model), behind, capped),
@@ -230,19 +233,17 @@ def shapes_for(
 
 
 def _shape_of(request: Request, name: str, value: Any, beside: Mapping[str, Any], has_cache: bool, capped: bool) -> Any:
-    def dim(axis: str) -> Any:
-        return _dim(request, axis, capped)
+    def dims(roles: Mapping[int, str]) -> dict[int, Any]:
+        return {axis: _dim(request, role, capped) for axis, role in roles.items() if is_free(request, role)}
 
     if isinstance(value, torch.Tensor) and (axes := axes_of(name, value.dim(), beside, has_cache)):
-        return {axis: dim(role) for axis, role in enumerate(axes) if is_free(request, role)}
+        return dims(dict(enumerate(axes)))
+    past, source = (dims({0: "batch_size", 2: f"{side}_sequence_length"}) for side in ("past", "encoder"))
     if isinstance(value, dict):  # a cache of named tensors
-        source = {0: dim("batch_size"), 2: dim("encoder_sequence_length")}
-        text = {0: dim("batch_size"), 2: dim("past_sequence_length")}
-        return {key: source if ".encoder." in key else text for key in value}
+        return {key: source if ".encoder." in key else past for key in value}
     if _is_cache(value):
         children, _ = pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)
-        past = {0: dim("batch_size"), 2: dim("past_sequence_length")}
-        state = {0: dim("batch_size")}  # of a convolution or a recurrence: everything else is fixed by the model
+        state = dims({0: "batch_size"})  # of a convolution or a recurrence: everything else is fixed by the model
         growing = {id(tensor) for layer in _layers(value) for tensor in (layer.keys, layer.values)}
         return pytree.tree_map_only(
             torch.Tensor, lambda leaf: past if id(leaf) in growing else state if leaf.dim() > 1 else {}, list(children)

@@ -88,12 +88,14 @@ def fixed_words(captured: Captured, static: Sequence[str] = ()) -> list[str]:
     if "height" in fixed and "width" in fixed:
         words.append(f"pictures of {fixed['width']} × {fixed['height']} pixels, as the processor makes them")
     if "sequence_length" in fixed:
-        what = "frames of sound"
-        if "input_ids" in captured.inputs:
+        size, what = fixed["sequence_length"], "frames of sound"
+        if "input_features" in captured.inputs:
+            size = max(captured.inputs["input_features"].shape[1:])  # Whisper's come behind the bands, and are more
+        elif "input_ids" in captured.inputs:
             what = "tokens of text"
         elif "past_values" in captured.inputs:
             what = f"numbers of {fixed['num_channels']} series"
-        words.append(f"{fixed['sequence_length']} {what} at a time")
+        words.append(f"{size} {what} at a time")
     return words
 
 
