@@ -44,10 +44,11 @@ def _forget_trace(program: Any) -> None:
 
 def _drop_unused(program: Any) -> None:
     """The trace keeps all weights of the module, an encoder's those of the decoder too, under all their names; and what
-    it was traced with, which for a decoder is a whole cache."""
+    it was traced with, which for a decoder is a whole cache. What nobody reads goes though it counts as random: the
+    dropouts of an evaluated model do."""
     from torch.export.graph_signature import InputKind
 
-    program.graph.eliminate_dead_code()
+    program.graph.eliminate_dead_code(lambda node: node.is_impure(impure_random=False))
     weights, nodes = (InputKind.PARAMETER, InputKind.BUFFER), {node.name: node for node in program.graph.nodes}
     specs = program.graph_signature.input_specs
     unused = [spec for spec in specs if spec.kind in weights and not nodes[spec.arg.name].users]
