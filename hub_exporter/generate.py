@@ -79,13 +79,13 @@ def _texts(tokenizer: Any, layout: str, prompt: str) -> Inputs:
 
 
 def _tokens(loop: Loop, given: Inputs, stops: set[int], limit: int) -> Iterator[int]:
-    logits = loop.begin(given)
-    for _ in range(limit):
+    token = 0
+    for number in range(limit):
+        logits = loop.go_on(np.array([[token]], np.int64)) if number else loop.begin(given)
         token = int(logits[0].argmax())
         if token in stops:
             return
         yield token
-        logits = loop.go_on(np.array([[token]], np.int64))
 
 
 def _pieces(tokenizer: Any, tokens: Iterator[int]) -> Iterator[str]:

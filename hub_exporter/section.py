@@ -21,6 +21,7 @@ from hub_exporter.records import (
     Row,
 )
 from hub_exporter.snippets import TITLES, environment, install_line, render_client, render_snippet
+from hub_exporter.tasks import TASKS
 
 BEGIN = "<!-- hub-exporter:begin -->"
 END = "<!-- hub-exporter:end -->"
@@ -39,6 +40,13 @@ LEVELS = {
 }
 
 OUTCOMES = {"mismatch": "disagrees with the original model", "failed": "failed", "skipped": "skipped"}
+
+QUESTIONS = {
+    "text": ("--prompt", "Why is the sky blue?"),
+    "sound": ("--audio", "speech.wav"),
+    "picture in text": ("--image", "picture.jpg", "--prompt", "What do you see?"),
+}
+"""What a generative model is fed with -> the flags of `hub-exporter generate` that ask it something."""
 
 KINDS = (
     (r"hub-exporter\.svg", "chart of the last publications"),
@@ -185,10 +193,20 @@ def _usage(index: Index, job: JobResult) -> dict[str, Any]:
             *(export.restrictions if export else ()),
             *(checked.notes if checked else ()),
         ],
-        "install": install_line(job),
+        "install": install_line(index, job),
         "snippet": render_snippet(index, job),
         "ports": [_port(port) for port in (*component.inputs, *component.outputs)] if component else [],
+        "question": _question(index, job),
     }
+
+
+def _question(index: Index, job: JobResult) -> str | None:
+    """The command that asks these files something, where they answer with a text and their answers were compared."""
+    task = TASKS.get(index.source.task)
+    if task is None or task.layout == "encoder" or _level(job) not in ("parity", "close"):
+        return None
+    words = ["hub-exporter", "generate", ".", "--backend", job.backend]
+    return shlex.join([*words, *(("--variant", job.variant) if job.variant != "fp32" else ()), *QUESTIONS[task.inputs]])
 
 
 def _programs(index: Index, passed: list[JobResult]) -> list[dict[str, str]]:

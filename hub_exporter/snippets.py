@@ -1,6 +1,7 @@
 """Usage examples: results -> code that runs as it stands in the written folder, and the packages it needs. Pure.
 
-One template per format and way of driving the graphs: `templates/snippets/<format>-<layout>.py.j2`.
+One template per format and way of driving the graphs: `templates/snippets/<format>-<layout>.py.j2`, and
+`<format>-set.py.j2` for models of several graphs.
 """
 
 from __future__ import annotations
@@ -58,8 +59,28 @@ FEEDS = {
     "labels": ("transformers", "pillow", "tokenizers"),
     "sounds": ("transformers", "torch"),  # which some feature extractors compute with
     "series": (),
+    "sources": ("tokenizers",),
+    "speech": ("transformers", "torch", "tokenizers"),
+    "questions": ("transformers", "pillow", "tokenizers"),
 }
-"""What a graph is fed with (`labels`: pictures beside texts) -> the packages that make its inputs."""
+"""What graphs are fed with -> the packages that make their inputs. `labels`: pictures beside texts; `sources` and
+`speech`: texts and sounds of which a text is made; `questions`: pictures in texts."""
+
+SETS = {
+    "encoder-decoder": {"encoder": "encoder", "decoder": "decode"},
+    "multimodal": {"encoder": "image_encoder", "embedding": "embed_tokens", "decoder": "decode"},
+}
+"""Layout of several graphs -> variable of the templates -> component."""
+
+PLAIN = {
+    "speech": {"encoder": {"input_features": 3}, "decode": {"input_ids": 2}},
+    "questions": {
+        "image_encoder": {"pixel_values": 4},
+        "embed_tokens": {"input_ids": 2},
+        "decode": {"inputs_embeds": 3, "attention_mask": 2, "position_ids": 2},
+    },
+}
+"""Feed -> component -> the inputs that the templates give beside the caches, with their number of axes."""
 
 _FEED_PORTS = {
     "pixel_values": "pictures",
@@ -79,8 +100,7 @@ STEP_VALUES = {
 }
 """Layout -> graph input -> the variable of the templates that feeds it at each step."""
 
-CACHE = "past_key_values."
-_CACHE_PORT = re.compile(r"past_key_values\.\d+\.(key|value)|cache_\d+")
+_CACHE_PORT = re.compile(r"past_key_values\.\d+\.((de|en)coder\.)?(key|value)|cache_\d+")
 """Keys or values of one layer, (batch, heads, tokens, head size): as our ONNX graphs and `torch.export` name them."""
 
 
@@ -106,7 +126,7 @@ def _python(value: str | list[str]) -> str:
     return json.dumps(value) if str(value).isascii() else ascii(value)
 
 
-def install_line(result: JobResult) -> str | None:
+def install_line(index: Index, result: JobResult) -> str | None:
     """`pip install onnxruntime==1.32.0 ...` with the versions that the files were made and checked with.
 
     `None` for a backend without an example. Local version parts (`2.13.0+cpu`) are left out: no index has them.
@@ -114,7 +134,8 @@ def install_line(result: JobResult) -> str | None:
     if result.backend not in PACKAGES or result.export is None:
         return None
     versions = result.export.versions
-    packages = dict.fromkeys((*PACKAGES[result.backend], *FEEDS[_feed(result.export.components[0])]))
+    chat = ("jinja2",) if _feed(result.export) == "questions" and _chats(index) else ()
+    packages = dict.fromkeys((*PACKAGES[result.backend], *FEEDS[_feed(result.export)], *chat))
     pins = [
         f"{package}=={versions[package].partition('+')[0]}" if package in versions else package for package in packages
     ]
@@ -150,12 +171,14 @@ def render_client(index: Index, result: JobResult, client: str) -> str:
 
 
 def _template(result: JobResult, export: ExportOutcome) -> str:
-    return f"snippets/{BACKENDS[result.backend].format}-{export.layout}.py.j2"
+    return f"snippets/{BACKENDS[result.backend].format}-{'set' if export.layout in SETS else export.layout}.py.j2"
 
 
 def _has_example(index: Index, result: JobResult, export: ExportOutcome) -> bool:
-    feed = _feed(export.components[0])
-    if feed != "texts":
+    feed = _feed(export)
+    if feed in PLAIN:
+        return _template(result, export) in environment().list_templates() and _is_plain(export, PLAIN[feed])
+    if feed not in ("texts", "sources"):
         whole = not {"height", "width"} & export.fixed.keys()  # the processor makes pictures of another size
         single = feed == "labels" and result.backend.startswith("executorch")
         return export.layout == "encoder" and result.backend in PACKAGES and whole and not single
@@ -175,11 +198,32 @@ def _has_example(index: Index, result: JobResult, export: ExportOutcome) -> bool
     )
 
 
-def _feed(component: Component) -> str:
-    """What the graph is fed with."""
-    names = [port.name for port in component.inputs]
+def _is_plain(export: ExportOutcome, expected: dict[str, dict[str, int]]) -> bool:
+    """Whether the graphs of a set take what is expected, and a cache whose layers are alike."""
+    beside = {
+        part.name: {port.name: len(port.shape) for port in part.inputs if not _CACHE_PORT.fullmatch(port.name)}
+        for part in export.components
+    }
+    ((heads, head_dim, _), *others) = _cache_sizes(export.components[-1])
+    fixed = isinstance(heads, int) and isinstance(head_dim, int)
+    outside = any((part.data or "").endswith(".ptd") for part in export.components)
+    return beside == expected and fixed and not others and not outside
+
+
+def _feed(export: ExportOutcome) -> str:
+    """What the graphs are fed with."""
+    names = [port.name for port in export.components[0].inputs]
     found = next((feed for port, feed in _FEED_PORTS.items() if port in names), "texts")
+    if export.layout == "multimodal":
+        return "questions"
+    if export.layout == "encoder-decoder":
+        return "speech" if found == "sounds" else "sources"
     return "labels" if found == "pictures" and "input_ids" in names else found
+
+
+def _chats(index: Index) -> bool:
+    """Whether a question is put as a turn of a chat, for which transformers needs jinja2."""
+    return any(name.startswith("chat_template") for name in _side_files(index))
 
 
 def _side_files(index: Index) -> set[str]:
@@ -188,17 +232,18 @@ def _side_files(index: Index) -> set[str]:
 
 
 def _context(index: Index, result: JobResult, export: ExportOutcome) -> dict[str, Any]:
-    model, component = index.source, export.components[0]
+    model, component, decoder = index.source, export.components[0], export.components[-1]
     carried = _side_files(index)
     names = [port.name for port in component.inputs]
     step_values = STEP_VALUES.get(export.layout, {})
-    feed, known = _feed(component), (*ENCODING_FIELDS, *_PROCESSED)
+    feed, known = _feed(export), (*ENCODING_FIELDS, *_PROCESSED)
     arrays = {port.name: _array(port, feed) for port in component.inputs if port.name in known}
     return {
         "backend": result.backend,
         "task": model.task,
         "model_type": model.model_type,
         "feed": feed,
+        "chat": _chats(index),
         "padding": '"max_length"' if model.model_type.startswith("siglip") else "True",
         "samples": export.fixed.get("sequence_length"),
         "vocabulary": "vocab.json" in carried,
@@ -209,29 +254,28 @@ def _context(index: Index, result: JobResult, export: ExportOutcome) -> dict[str
         "eos_file": "generation_config.json" if "generation_config.json" in carried else "config.json",
         "folder": result.folder,
         "file": f"{result.folder}/{component.file}",
-        "files": {part.name: f"{result.folder}/{part.file}" for part in export.components},
+        "files": [f"{result.folder}/{part.file}" for part in export.components],
+        "graphs": SETS.get(export.layout, {}),
         "ports": {part.name: _port_lists(part) for part in export.components},
         "data": f"{result.folder}/{component.data}" if component.data else None,
         "inputs": names,
         "outputs": [port.name for port in component.outputs],
         "arrays": _dict_literal(arrays, indented=True),
         "slots": export.cache_length,
-        "caches": sum(bool(port.shape) and port.name not in step_values for port in component.inputs),
+        "caches": sum(bool(_CACHE_PORT.fullmatch(port.name) and port.shape) for port in decoder.inputs),
         "step": _dict_literal({name: step_values[name] for name in names if name in step_values}),
-        **_cache(component),
+        **_cache(decoder),
     }
 
 
-def _port_lists(part: Component) -> tuple[str, str, str]:
-    """Python source of the names of a graph's inputs, of its outputs, and of the entries of its cache."""
-    inputs, outputs = ([port.name for port in ports] for ports in (part.inputs, part.outputs))
-    entries = [name.removeprefix(CACHE) for name in inputs if name.startswith(CACHE)]
-    return json.dumps(inputs), json.dumps(outputs), json.dumps(entries)
+def _port_lists(part: Component) -> tuple[list[str], list[str]]:
+    """The names of a graph's inputs, and of its outputs."""
+    return [port.name for port in part.inputs], [port.name for port in part.outputs]
 
 
 def _array(port: Port, feed: str) -> str:
     """Python source of a batch for one input."""
-    if feed != "texts":
+    if feed not in ("texts", "sources"):
         default = "float32" if port.name in ("pixel_values", "input_values", "input_features") else "int64"
         return f'processed["{port.name}"].astype(np.{_dtype(port.dtype, default)})'
     return f"np.array([e.{ENCODING_FIELDS[port.name]} for e in encodings], dtype=np.{_dtype(port.dtype, 'int64')})"
@@ -263,7 +307,7 @@ def _dtype(name: str, default: str) -> str:
 
 
 def _cache_sizes(component: Component) -> set[tuple[int | str, int | str, str]]:
-    """(heads, head size, dtype) of the layers: one, unless they differ."""
+    """(heads, head size, dtype) of the layers of a text: one, unless they differ."""
     ports = [port for port in component.inputs if _CACHE_PORT.fullmatch(port.name) and len(port.shape) == 4]
-    shapes = [(cache_shape(component, port), port.dtype) for port in ports]
+    shapes = [(cache_shape(component, port), port.dtype) for port in ports if ".encoder." not in port.name]
     return {(shape[1], shape[3], dtype) for shape, dtype in shapes}

@@ -189,7 +189,7 @@ def test_the_cards_example_needs_no_more_than_its_packages(
 
     assert said.splitlines() == [prompt + text for prompt, text in zip(PROMPTS, continued["texts"], strict=True)]
     installed = (client_environments.ENVIRONMENTS / f"{RUNTIMES[backend]}.in").read_text("utf-8").split()
-    asked = str(install_line(job)).removeprefix("pip install ").split()
+    asked = str(install_line(index, job)).removeprefix("pip install ").split()
     assert {line.partition("==")[0] for line in installed} == {line.partition("==")[0] for line in asked}
 
 

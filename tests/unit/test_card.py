@@ -15,9 +15,10 @@ from markdown_it import MarkdownIt
 
 from hub_exporter.card import merge_card, metadata, render_card, render_pull_request
 from hub_exporter.records import Toolchain
-from hub_exporter.section import BEGIN, END, render_section
+from hub_exporter.section import BEGIN, END, QUESTIONS, render_section
 from hub_exporter.snippets import environment
 from hub_exporter.staleness import STATE, state_of
+from hub_exporter.tasks import TASKS
 from hub_exporter.wording import one_line
 
 MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table")
@@ -245,6 +246,23 @@ def test_the_command_names_commit_rows_and_backends():
     )
 
     assert command in render_card(made_up.index(jobs=(made_up.passed("onnx"),)))
+
+
+def test_generative_files_whose_answers_were_compared_have_the_command_that_asks_them():
+    index = made_up.index(made_up.decoder(), (made_up.passed("onnx", layout="decoder", variant="int8"),))
+    hears = made_up.index(msgspec.structs.replace(made_up.decoder(), task="speech-seq2seq"), index.jobs)
+    unverified = made_up.verification(level="exported")
+    jobs = (made_up.passed("onnx", layout="decoder", verification=unverified),)
+
+    asked = "hub-exporter generate . --backend onnx --variant int8"
+    assert f"{asked} --prompt 'Why is the sky blue?'\n" in render_card(index)
+    assert f"{asked} --audio speech.wav\n" in render_card(hears)
+    assert "hub-exporter generate" not in render_card(made_up.index(made_up.decoder(), jobs))
+    assert "hub-exporter generate" not in render_card(made_up.index())
+
+
+def test_every_kind_of_generative_model_can_be_asked_something():
+    assert {task.inputs for task in TASKS.values() if task.layout != "encoder"} <= QUESTIONS.keys()
 
 
 def test_a_variable_that_is_missing_in_a_template_is_an_error():

@@ -25,8 +25,8 @@ VOCABULARY = 32
 def encoder_decoder(backend: str):
     axes = ("batch_size", "sequence_length")
     cross, own = (
-        [made_up.port(f"past_key_values.0.{side}.{part}", *"bhtd", dtype="float32") for part in ("key", "value")]
-        for side in ("encoder", "decoder")
+        [made_up.port(f"past_key_values.0.{side}.{part}", *shape, dtype="float32") for part in ("key", "value")]
+        for side, shape in (("encoder", "????"), ("decoder", ("b", 2, "t", 4)))
     )
     given = [
         [msgspec.structs.replace(port, name=port.name.replace("past_key_values", "present")) for port in ports]
@@ -45,6 +45,37 @@ def encoder_decoder(backend: str):
         outputs=(made_up.port("logits", *axes, 7, dtype="float32"), *given[1]),
     )
     return msgspec.structs.replace(made_up.outcome(backend), layout="encoder-decoder", components=(encoder, decode))
+
+
+def hears(backend: str):
+    """Whisper's kind: neither the encoder nor the decoder takes a mask."""
+    export = encoder_decoder(backend)
+    encoder, decode = export.components
+    sound = made_up.port("input_features", "batch_size", 80, 3000, dtype="float32")
+    text = tuple(port for port in decode.inputs if "mask" not in port.name)
+    parts = (msgspec.structs.replace(encoder, inputs=(sound,)), msgspec.structs.replace(decode, inputs=text))
+    return msgspec.structs.replace(export, components=parts)
+
+
+def sees(backend: str, places: tuple[str, ...] = ("batch_size", "sequence_length")):
+    """LLaVA's kind: embeddings and one position for each token."""
+    axes = ("batch_size", "sequence_length")
+    cache = [made_up.port(f"past_key_values.0.{part}", "b", 2, "t", 4, dtype="float32") for part in ("key", "value")]
+    given = [msgspec.structs.replace(port, name=port.name.replace("past_key_values", "present")) for port in cache]
+    pixels = made_up.port("pixel_values", "b", 3, 8, 8, dtype="float32")
+    features = made_up.port("image_features", "b", 4, 8, dtype="float32")
+    ids, mask = (made_up.port(name, *axes) for name in ("input_ids", "attention_mask"))
+    positions = made_up.port("position_ids", *places)
+    embeddings = made_up.port("inputs_embeds", *axes, 8, dtype="float32")
+    logits = made_up.port("logits", *axes, 7, dtype="float32")
+    parts = (
+        Component(name="image_encoder", file="image_encoder.bin", inputs=(pixels,), outputs=(features,)),
+        Component(name="embed_tokens", file="embed_tokens.bin", inputs=(ids,), outputs=(embeddings,)),
+        Component(
+            name="decode", file="decode.bin", inputs=(embeddings, mask, positions, *cache), outputs=(logits, *given)
+        ),
+    )
+    return msgspec.structs.replace(made_up.outcome(backend), layout="multimodal", components=parts)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +128,7 @@ def test_the_examples_of_pictures_sounds_and_series_are_python_and_feed_every_in
         return
     ast.parse(text)
     assert all(f'"{name}":' in text for name, _ in OTHER_TASKS[task])
-    line = install_line(made_up.passed(backend, export=export))
+    line = install_line(made_up.index(), made_up.passed(backend, export=export))
     assert ("pillow" in line) == ("PIL" in text)
     assert ("transformers" in line) == ("transformers" in text)
     assert ("tokenizers" in line) == ("Tokenizer" in text)
@@ -114,12 +145,32 @@ def test_a_graph_of_fixed_pictures_has_no_example_and_one_of_fixed_sounds_is_fed
 
 @pytest.mark.parametrize("backend", PACKAGES)
 def test_the_examples_of_generative_models_are_python_and_feed_every_input(backend):
-    for export in (made_up.outcome(backend, "decoder"), encoder_decoder(backend)):
+    for export in (made_up.outcome(backend, "decoder"), encoder_decoder(backend), hears(backend), sees(backend)):
         text = render_snippet(made_up.index(made_up.decoder()), made_up.passed(backend, export=export))
 
         ast.parse(text)
         if "executorch" not in backend:
             assert all(f'"{port.name}":' in text for port in export.components[0].inputs if "past" not in port.name)
+
+
+def test_a_set_that_is_driven_in_another_way_has_no_example():
+    rows_of_places, index = sees("onnx", (3, "batch_size", "sequence_length")), made_up.index(made_up.decoder())
+    encoder, decode = hears("onnx").components
+    masked = msgspec.structs.replace(encoder, inputs=(*encoder.inputs, made_up.port("attention_mask", "b", 3000)))
+
+    assert render_snippet(index, made_up.passed("onnx", export=rows_of_places)) is None
+    export = msgspec.structs.replace(hears("onnx"), components=(masked, decode))
+    assert render_snippet(index, made_up.passed("onnx", export=export)) is None
+
+
+def test_a_picture_is_asked_about_in_a_chat_where_the_model_has_a_template_for_one():
+    result = made_up.passed("onnx", export=sees("onnx"))
+    plain = made_up.index(made_up.decoder())
+    chat = made_up.index(msgspec.structs.replace(made_up.decoder(), side_files=("chat_template.jinja", "config.json")))
+
+    assert "apply_chat_template" in render_snippet(chat, result)
+    assert "apply_chat_template" not in render_snippet(plain, result)
+    assert install_line(chat, result) == f"{install_line(plain, result)} jinja2"
 
 
 @settings(max_examples=50)
@@ -152,8 +203,10 @@ def test_there_is_no_example_without_a_tokenizer_file():
 
 
 def test_the_install_line_pins_what_was_used_and_nothing_more():
-    assert install_line(made_up.passed("onnx")) == "pip install onnxruntime==1.32.0 numpy==2.4.6 tokenizers==0.23.3"
-    assert "torch==2.13.0 " in install_line(made_up.passed("dynamo"))
+    line = install_line(made_up.index(), made_up.passed("onnx"))
+
+    assert line == "pip install onnxruntime==1.32.0 numpy==2.4.6 tokenizers==0.23.3"
+    assert "torch==2.13.0 " in install_line(made_up.index(), made_up.passed("dynamo"))
 
 
 # ── Run, with a runtime that answers at random ──
