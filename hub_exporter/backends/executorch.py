@@ -139,9 +139,34 @@ def _static_cache(request: Request) -> Graph:
 
 @contextlib.contextmanager
 def patched(request: Request, checked: bool = False) -> Iterator[None]:
-    """What the engine has no option for: the runner's methods go to the lowering."""
-    with lowering(request, runner_methods(request) if has_cache_inside(request) else None, checked):
+    """What the engine has no option for: the runner's methods go to the lowering, and what it traces strictly, as it
+    does a program with its cache inside, meets no builtin that strict tracing does not know."""
+    from transformers.exporters.utils import patch_attributes
+
+    inside = has_cache_inside(request)
+    methods = runner_methods(request) if inside else None
+    with patch_attributes(_followable() if inside else []), lowering(request, methods, checked):
         yield
+
+
+def _followable() -> list[tuple[Any, str, Callable[[Any], Any]]]:
+    """`view` and `reshape` as operators. The engine wraps both, and torch's strict tracing follows its wrapper to the
+    builtin, which it refuses; an operator it takes."""
+    import torch
+
+    def through(operator: Any) -> Callable[[Any], Any]:
+        def replacement(original: Any) -> Any:
+            def method(tensor: Any, *shape: Any, **kwargs: Any) -> Any:
+                if kwargs or isinstance(shape[0], torch.dtype):
+                    return original(tensor, *shape, **kwargs)
+                return operator(tensor, list(shape[0] if isinstance(shape[0], tuple | list) else shape))
+
+            return method
+
+        return replacement
+
+    operators = {"view": torch.ops.aten.view.default, "reshape": torch.ops.aten.reshape.default}
+    return [(torch.Tensor, name, through(operator)) for name, operator in operators.items()]
 
 
 @contextlib.contextmanager
