@@ -41,6 +41,8 @@ AXES = (
     "image_batch_size",
     "height",
     "width",
+    "grid_rows",
+    "grid_columns",
 )
 """Names of the axes that `engine.dynamic_shapes` may bound and `engine.static_axes` may fix."""
 
@@ -159,7 +161,8 @@ def axes_of(name: str, rank: int, beside: Iterable[str] = (), has_cache: bool = 
     `beside` are the other inputs: texts and pictures that meet in one graph have batches of their own. Beside a cache
     the mask covers past and new tokens.
     """
-    if rank == 2 and name == "attention_mask" and has_cache:
+    covers_the_past = ("attention_mask", "token_type_ids") if "inputs_embeds" in beside else ("attention_mask",)
+    if rank == 2 and name in covers_the_past and has_cache:
         return ("batch_size", "total_sequence_length")
     if rank == 2 and name in ("decoder_input_ids", "decoder_attention_mask"):
         return ("batch_size", "decoder_sequence_length")
@@ -174,11 +177,16 @@ def axes_of(name: str, rank: int, beside: Iterable[str] = (), has_cache: bool = 
 _TEXT_INPUTS = ("input_ids", "token_type_ids", "position_ids", "attention_mask")
 _INPUT_AXES = {
     ("pixel_values", 4): ("batch_size", "num_channels", "height", "width"),
+    ("pixel_values", 3): ("grid_rows", "grid_columns", "patch_size"),
     ("pixel_mask", 3): ("batch_size", "height", "width"),
+    ("pixel_attention_mask", 3): ("batch_size", "height", "width"),
     ("input_values", 2): ("batch_size", "sequence_length"),
     ("input_values", 3): ("batch_size", "sequence_length", "feature_size"),
     ("inputs_embeds", 3): ("batch_size", "sequence_length", "hidden_size"),
     ("input_features", 3): ("batch_size", "sequence_length", "feature_size"),
+    ("input_features_mask", 2): ("batch_size", "feature_length"),
+    ("feature_attention_mask", 2): ("batch_size", "feature_length"),
+    ("position_ids", 3): ("rope_axes", "batch_size", "sequence_length"),
     ("past_values", 3): ("batch_size", "sequence_length", "num_channels"),
 }
 """(Input, rank) -> names of its axes, other than of text."""

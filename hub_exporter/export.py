@@ -23,6 +23,7 @@ from hub_exporter.errors import HubExporterError, UsageError
 from hub_exporter.graphs import Graph, Request, is_free, max_length
 from hub_exporter.inputs import fixed_words, prepare
 from hub_exporter.loading import DTYPES, load
+from hub_exporter.multimodal import placeholders
 from hub_exporter.records import CaptureSpec, Component, EngineOptions, ExportOutcome, Job
 from hub_exporter.tasks import TASKS
 from hub_exporter.voices import traceable
@@ -89,6 +90,7 @@ def export(job: Job, spec: CaptureSpec, rows: Path, folder: Path, say: Callable[
             *backend.restrictions(request, written),
             *_least(written, task.inputs),
         ),
+        placeholders=placeholders(loaded.model.config) if layout == "multimodal" else {},
         fixed=fixed,
         notes=(*loaded.notes, *missing),
         versions=installed(),

@@ -49,14 +49,20 @@ def _given(loaded: Loaded, kind: str, layout: str, ask: Ask) -> Inputs:
         if ask.image is None:
             raise UsageError("This model reads a picture in its prompt", hint="Name one with `--image FILE`")
         return inputs.asked(loaded, [(_opened(ask.image, media.picture), ask.prompt)])
+    if kind == "sound in text":
+        return inputs.asked(loaded, [(_heard(ask, loaded.processor.feature_extractor), ask.prompt)])
     if kind == "sound":
-        if ask.audio is None:
-            raise UsageError("This model reads sound", hint="Name a file with `--audio FILE`")
-        rate = loaded.feature_extractor.sampling_rate
-        return inputs.features(loaded, [_opened(ask.audio, media.sound, rate)])
+        return inputs.features(loaded, [_heard(ask, loaded.feature_extractor)])
     if not ask.prompt:
         raise UsageError("There is no prompt", hint="Give one with `--prompt TEXT`")
     return _texts(loaded.tokenizer, layout, ask.prompt)
+
+
+def _heard(ask: Ask, extractor: Any) -> np.ndarray:
+    if ask.audio is None:
+        raise UsageError("This model reads sound", hint="Name a file with `--audio FILE`")
+    heard: np.ndarray = _opened(ask.audio, media.sound, extractor.sampling_rate)
+    return heard
 
 
 def _opened(file: str, read: Callable[..., Any], *settings: Any) -> Any:

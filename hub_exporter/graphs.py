@@ -19,10 +19,10 @@ from transformers.exporters.exporter_dynamo import get_auto_dynamic_shapes, regi
 from transformers.exporters.utils import decompose_for_generation
 
 from hub_exporter import encoder_decoder, multimodal, two_encoders
-from hub_exporter.capture import positions
 from hub_exporter.catalogue import axes_of
 from hub_exporter.errors import HubExporterError
 from hub_exporter.loading import Loaded, generation_config
+from hub_exporter.mixed_prompt import MixedPrompt
 from hub_exporter.records import AxisBounds, EngineOptions
 from hub_exporter.reference import decoder_ids, forward_inputs
 from hub_exporter.voices import least_tokens
@@ -77,7 +77,7 @@ def standard(request: Request) -> tuple[str, dict[str, Graph]]:
     if request.layout == "seq2seq":
         return "encoder-decoder", encoder_and_decoder(request, request.captured)
     if request.layout == "multimodal":
-        return "multimodal", pictures_and_decoder(request, request.captured)
+        return "multimodal", mixed(request, request.captured)
     return _recurrent(request) if is_recurrent(request) else _decoder(request)
 
 
@@ -134,28 +134,40 @@ def encoder_and_decoder(request: Request, captured: dict[str, np.ndarray], cappe
     }
 
 
-def pictures_and_decoder(request: Request, captured: dict[str, np.ndarray], capped: bool = False) -> dict[str, Graph]:
-    """The closed set of a model that reads pictures in its text. The decoder is captured with all but the last four
-    tokens of the text behind it."""
+def mixed(request: Request, captured: dict[str, np.ndarray], capped: bool = False) -> dict[str, Graph]:
+    """The closed set of a model that reads pictures or sounds in its text. The decoder is captured with all but the
+    last four tokens of the text behind it."""
     model, inputs = request.loaded.model, tensors(captured)
-    pixels, ids, mask = (inputs[name] for name in ("pixel_values", "input_ids", "attention_mask"))
-    places = torch.from_numpy(positions(captured["attention_mask"]))
+    prompt = MixedPrompt(captured, multimodal.placeholders(model.config), model.config.model_type)
+    ids, mask = torch.from_numpy(prompt.text(captured["input_ids"], 0)), inputs["attention_mask"]
+    beside = tensors(prompt.beside(captured["attention_mask"], ids.shape[1]))
     with torch.no_grad():
         embedded = model.get_input_embeddings()(ids)
-        before = {"inputs_embeds": embedded[:, :-4], "attention_mask": mask[:, :-4], "position_ids": places[:, :-4]}
+        places = beside.pop("position_ids")
+        before = {"inputs_embeds": embedded[:, :-4], "attention_mask": mask[:, :-4], "position_ids": places[..., :-4]}
         cache = model(**before, use_cache=True).past_key_values
     behind = {
         "inputs_embeds": embedded[:, -4:].contiguous(),
         "attention_mask": mask,
-        "position_ids": places[:, -4:].contiguous(),
+        "position_ids": places[..., -4:].contiguous(),
+        **beside,
         "past_key_values": multimodal.flat(cache),
     }
-    text, pictures = (dataclasses.replace(request, free=free) for free in (None, frozenset({"batch_size"})))
-    return {
-        "image_encoder": _graph(pictures, multimodal.ImageEncoder(model), {"pixel_values": pixels}, capped),
-        "embed_tokens": _graph(text, multimodal.TokenEmbedding(model), {"input_ids": ids}, capped),
-        "decode": _graph(text, multimodal.Decoder(model), behind, capped),
-    }
+    text, items = (dataclasses.replace(request, free=free) for free in (TEXT_AXES, ITEM_AXES))
+    encoders = dict(reversed([*prompt.to_encode()]))  # of a grid the first picture
+    parts = {}
+    for name, given in encoders.items():
+        module = multimodal.encoder(model, name, tensors(given))
+        parts[name] = _graph(items, module, tensors(given), capped)
+    parts["embed_tokens"] = _graph(text, multimodal.TokenEmbedding(model), {"input_ids": ids}, capped)
+    return parts | {"decode": _graph(text, multimodal.Decoder(model), behind, capped)}
+
+
+TEXT_AXES = frozenset({"batch_size", "text_batch_size", "sequence_length", "total_sequence_length"})
+"""That vary in the text of a model which reads pictures or sounds in it."""
+
+ITEM_AXES = frozenset({"batch_size", "grid_rows", "grid_columns"})
+"""That vary in what its encoders read: all else is fixed by the processor."""
 
 
 def _graph(request: Request, module: torch.nn.Module, inputs: dict[str, Any], capped: bool) -> Graph:

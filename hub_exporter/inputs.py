@@ -212,7 +212,7 @@ def _tokens(loaded: Loaded, lines: Sequence[str], width: int | None = None) -> I
     return _arrays(tokenizer(list(lines), padding=padding, truncation=True, max_length=limit, return_tensors="np"))
 
 
-# ── Pictures in texts ──
+# ── Pictures or sounds in texts ──
 
 QUESTIONS = (
     "What is this?",
@@ -226,37 +226,76 @@ QUESTIONS = (
 )
 """What pictures are asked where the dataset brings no texts: of different length."""
 
+QUESTIONS_ABOUT_SOUNDS = (
+    "What is this?",
+    "Write down what is said, please.",
+    "Who is it that speaks, and where could that be?",
+    "Is there music?",
+    "What would be a good title for this recording, and why do you think so?",
+    "Name one thing that you hear.",
+    "Is it loud?",
+    "What comes first and what comes last in it?",
+)
+"""What sounds are asked, alike."""
 
-def _pictures_in_texts(
+LONGEST_GRID = 16
+"""Rows and columns of tokens that a picture may become in a graph of bounded axes."""
+
+
+def _items_in_texts(
     loaded: Loaded, spec: CaptureSpec, rows: Path, static: Sequence[str]
 ) -> tuple[Captured, dict[str, Inputs]]:
-    """One picture in each prompt; the batch is padded on the left, as a decoder generates."""
-    pictures = [media.picture(rows, row.values["image"]) for row in _rows(spec)]
-    texts = [str(row.values.get("text") or QUESTIONS[n % len(QUESTIONS)]) for n, row in enumerate(_rows(spec))]
-    pairs = list(zip(pictures, texts, strict=True))
+    """One picture or sound in each prompt; the batch is padded on the left, as a decoder generates."""
+    if hears(loaded):
+        rate = loaded.processor.feature_extractor.sampling_rate
+        lengths = [round(seconds * rate) for seconds in (*CAPTURED_SECONDS, *HELD_OUT_SECONDS)]
+        sounds = [media.sound(rows, row.values["audio"], rate) for row in _rows(spec)]
+        items = [np.resize(sound, length) for sound, length in zip(sounds, lengths, strict=True)]
+    else:
+        pictures = [media.picture(rows, row.values["image"]) for row in _rows(spec)]
+        items = [_cut(picture, 1 - 0.2 * (number % 4)) for number, picture in enumerate(pictures)]
+    questions = QUESTIONS_ABOUT_SOUNDS if hears(loaded) else QUESTIONS
+    texts = [str(row.values.get("text") or questions[n % len(questions)]) for n, row in enumerate(_rows(spec))]
+    pairs = list(zip(items, texts, strict=True))
     cases = {
         "batch 1": pairs[2:3],
         "batch 1, another": pairs[4:5],
         "batch 3, left-padded": pairs[3:6],
-        "other pictures and texts": pairs[6:8],
+        f"other {'sounds' if hears(loaded) else 'pictures'} and texts": pairs[6:8],
     }
-    captured = Captured(asked(loaded, pairs[:2]), frozenset({"text_batch_size", "sequence_length"} - {*static}))
+    inputs = asked(loaded, pairs[:2])
+    grid = {"grid_rows", "grid_columns"} if "image_grid_thw" in inputs else set()
+    free = frozenset({"batch_size", "text_batch_size", "sequence_length", *grid} - {*static})
+    captured = Captured(inputs, free, dict.fromkeys(sorted(grid), LONGEST_GRID))
     return captured, {name: asked(loaded, pairs) for name, pairs in cases.items()}
 
 
+def hears(loaded: Loaded) -> bool:
+    """Whether what stands in the texts is sound."""
+    return hasattr(loaded.processor, "feature_extractor")
+
+
 def asked(loaded: Loaded, pairs: Sequence[tuple[Any, str]]) -> Inputs:
-    """What the processor makes of pictures and the questions about them, as turns of a chat where it knows how."""
+    """What the processor makes of pictures or sounds and the questions about them, as turns of a chat where it knows
+    how."""
     processor = loaded.processor
-    texts = [_question(processor, text) for _, text in pairs]
-    return _arrays(processor(images=[picture for picture, _ in pairs], text=texts, padding=True, return_tensors="np"))
+    if hears(loaded):
+        items = {"audio": [item for item, _ in pairs], "sampling_rate": processor.feature_extractor.sampling_rate}
+    else:
+        items = {"images": [[item] for item, _ in pairs]}
+    texts = [_question(loaded, text) for _, text in pairs]
+    kinds = {"text_kwargs": {"padding": True}, "return_tensors": "pt"}  # some processors know no other kind
+    made = processor(**items, text=texts, **kinds)
+    return _arrays({name: value.numpy() for name, value in made.items() if hasattr(value, "numpy")})
 
 
-def _question(processor: Any, text: str) -> str:
+def _question(loaded: Loaded, text: str) -> str:
+    processor, sense = loaded.processor, "audio" if hears(loaded) else "image"
     if getattr(processor, "chat_template", None):
-        content = [{"type": "image"}, {"type": "text", "text": text}]
+        content = [{"type": sense}, {"type": "text", "text": text}]
         chat = [{"role": "user", "content": content}]
         return str(processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
-    return f"{processor.image_token} {text}"
+    return f"{getattr(processor, f'{sense}_token')} {text}"
 
 
 # ── Sounds ──
@@ -336,7 +375,8 @@ def _varying(batches: Sequence[Inputs], axes: Sequence[str]) -> set[str]:
 _MAKERS = {
     "picture": _pictures,
     "picture and text": _pictures_and_texts,
-    "picture in text": _pictures_in_texts,
+    "picture in text": _items_in_texts,
+    "sound in text": _items_in_texts,
     "sound": _sounds,
     "series": _series,
 }

@@ -6,8 +6,10 @@ The export and the reference each load their own: a mistake made while loading o
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -21,6 +23,8 @@ from transformers import (
     GenerationConfig,
     PreTrainedModel,
 )
+from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+from transformers.utils import is_torchvision_available
 
 from hub_exporter.errors import SourceError
 from hub_exporter.records import ResolvedModel
@@ -42,7 +46,7 @@ class Loaded:
     image_processor: Any = None
     feature_extractor: Any = None
     processor: Any = None
-    """Of a model that reads pictures in its text: both at once."""
+    """Of a model that reads pictures or sounds in its text: both at once."""
 
 
 def load(model: ResolvedModel, variant: str = "fp32", attention: str | None = None) -> Loaded:
@@ -72,12 +76,12 @@ def load(model: ResolvedModel, variant: str = "fp32", attention: str | None = No
 def processors(model: ResolvedModel, inputs: Kind, notes: list[str]) -> dict[str, Any]:
     """What makes inputs of a row: the processors of the repository itself, pictures through Pillow."""
     found: dict[str, Any] = {"tokenizer": load_tokenizer(model, notes) if "text" in inputs else None}
-    if inputs == "picture in text":
-        found["processor"] = _processor(model, AutoProcessor, "processor", backend="pil")
+    if inputs.endswith("in text"):
+        found["processor"] = _processor(model, _processor_class(model), "processor", backend="pil")
         found["processor"].tokenizer.padding_side = "left"
     elif "picture" in inputs:
         found["image_processor"] = _processor(model, AutoImageProcessor, "image processor", backend="pil")
-    if "sound" in inputs:
+    if inputs == "sound":
         found["feature_extractor"] = _processor(model, AutoFeatureExtractor, "feature extractor")
     return found
 
@@ -92,6 +96,33 @@ def _processor(model: ResolvedModel, auto_class: Any, what: str, **settings: Any
             f"The {what} of `{model.source}` cannot be loaded: {_last_line(error)}",
             hint=f"The repository needs a `preprocessor_config.json` that loads with `{auto_class.__name__}`",
         ) from error
+
+
+def _processor_class(model: ResolvedModel) -> Any:
+    """The class of the processor; one that reads videos too does without them where torchvision is not there."""
+    config = AutoConfig.from_pretrained(model.folder, local_files_only=True, trust_remote_code=model.remote_code)
+    found = PROCESSOR_MAPPING.get(type(config), None)
+    if is_torchvision_available() or found is None or "video_processor" not in found.get_attributes():
+        return AutoProcessor
+    module = sys.modules[found.__module__]
+    if getattr(module, "num2words", str) is None:  # says how many frames a video has
+        vars(module)["num2words"] = str
+    return type(found.__name__, (_WithoutVideos, found), {})
+
+
+class _WithoutVideos:
+    """Before a class of processors: it neither loads nor asks for a part that reads videos."""
+
+    video_processor = SimpleNamespace(num_frames=None, fps=None)
+
+    @classmethod
+    def get_attributes(cls) -> list[str]:
+        return [name for name in super().get_attributes() if name != "video_processor"]  # type: ignore[misc]
+
+    @classmethod
+    def _get_arguments_from_pretrained(cls, *args: Any, **kwargs: Any) -> list[Any]:
+        found = super()._get_arguments_from_pretrained(*args, **kwargs)  # type: ignore[misc]
+        return [*found, cls.video_processor]
 
 
 def load_tokenizer(model: ResolvedModel, notes: list[str]) -> Any:

@@ -453,6 +453,8 @@ class ExportOutcome(Record, kw_only=True):
     """Tokens, text and answer together, that a `static-cache` was made for; its caller may allocate more or fewer."""
     restrictions: tuple[str, ...] = ()
     """What the files cannot do, in words for the card: `batch 1`, `at most 512 tokens`."""
+    placeholders: dict[str, int] = {}
+    """Encoder of pictures or sounds -> the token whose places in the text its features go to."""
     fixed: dict[str, int] = {}
     """Axes of the inputs that might vary and do not, with their size; the restrictions say so."""
     notes: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from hub_exporter import capture, two_encoders
 from hub_exporter.errors import SourceError
 from hub_exporter.inputs import prepare
 from hub_exporter.loading import Loaded, generation_config, load
+from hub_exporter.mixed_prompt import first_position
 from hub_exporter.records import (
     CaptureSpec,
     Reference,
@@ -84,8 +85,8 @@ def forward_inputs(model: Any, layout: str, inputs: capture.Inputs) -> capture.I
     """`inputs` as the model's forward takes them: positions and decoder ids added, what it does not take left out."""
     accepted = inspect.signature(model.forward).parameters
     full = dict(inputs)
-    if layout in ("decoder", "multimodal"):
-        full["position_ids"] = capture.positions(inputs["attention_mask"])
+    if layout in ("decoder", "multimodal") and not hasattr(getattr(model, "model", model), "get_rope_index"):
+        full["position_ids"] = capture.positions(inputs["attention_mask"]) + first_position(model.config.model_type)
     if layout == "seq2seq":
         full["decoder_input_ids"] = decoder_ids(model, inputs)
     return {name: value for name, value in full.items() if name in accepted}
@@ -155,14 +156,15 @@ def _items(held_out: dict[str, capture.Inputs]) -> dict[str, capture.Inputs]:
 def _decodes(
     loaded: Loaded, layout: str, loops: dict[str, capture.Inputs], steps: int, arrays: dict[str, np.ndarray]
 ) -> list[ReferenceDecode]:
-    """All loops, and the last single prompt of a decoder again in two pieces."""
+    """All loops, and the last single prompt of a decoder again in two pieces, unless parts of it are read both ways."""
     decodes = []
     for name, prompt in loops.items():
         _generate(loaded, name, prompt, steps, arrays)
         first = next(iter(prompt.values()))
         length = prompt["input_ids"].shape[1] if "input_ids" in prompt else 1
         decodes.append(ReferenceDecode(name=name, batch=len(first), chunks=(length,), inputs=tuple(prompt)))
-    if layout in ("decoder", "multimodal"):
+    both_ways = layout == "multimodal" and "token_type_ids" in next(iter(loops.values()))
+    if layout in ("decoder", "multimodal") and not both_ways:
         name = [decode.name for decode in decodes if decode.batch == 1][-1]
         last = loops[name]["input_ids"].shape[1]
         first = last // 2

@@ -193,12 +193,12 @@ def _others() -> list[str]:
 
 def _check_processor(task: Task, carried: Sequence[str], source: str) -> None:
     """What the rows are made into inputs with must be in the repository."""
-    if task.inputs in ("text", "picture and text") and not any(_TOKENIZERS.fullmatch(name) for name in carried):
+    if "text" in task.inputs and not any(_TOKENIZERS.fullmatch(name) for name in carried):
         raise SourceError(
             f"`{source}` has no tokenizer, so that no inputs can be made for it",
             hint="Save its tokenizer into the same folder",
         )
-    if task.inputs in ("picture", "sound", "picture and text") and not set(_PROCESSORS) & set(carried):
+    if ("picture" in task.inputs or "sound" in task.inputs) and not set(_PROCESSORS) & set(carried):
         raise SourceError(
             f"`{source}` has no `{_PROCESSORS[0]}`, so that no inputs can be made for `{task.name}`",
             hint="Save its image processor or feature extractor into the same folder",

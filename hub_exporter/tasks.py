@@ -16,7 +16,7 @@ from hub_exporter.catalogue import Layout
 from hub_exporter.records import DatasetSpec
 
 Metric = Literal["vectors", "classes", "tokens", "pixels"]
-Kind = Literal["text", "picture", "sound", "picture and text", "picture in text", "series"]
+Kind = Literal["text", "picture", "sound", "picture and text", "picture in text", "sound in text", "series"]
 Columns = dict[str, tuple[str, ...]]
 """What a task reads -> columns of a dataset that are tried for it, in order, where the recipe maps none."""
 
@@ -35,7 +35,7 @@ class Task:
     """What the model is fed with, and so which processor its repository must have."""
     layout: Layout
     """`encoder`: one graph; `decoder`: a cache and a decode loop; `seq2seq`: an encoder and a decoder; `multimodal`: an
-    encoder of pictures before a decoder."""
+    encoder of pictures or sounds before a decoder."""
     reads: tuple[Columns, ...]
     """What it reads: alternatives, the first that the dataset has is used."""
     optional: tuple[str, ...] = ()
@@ -228,6 +228,19 @@ _ROWS = (
         builtin="pictures",
     ),
     Task(
+        name="audio-text-to-text",
+        auto_class="",
+        inputs="sound in text",
+        layout="multimodal",
+        reads=(_AUDIO,),
+        optional=("text",),
+        metric="tokens",
+        padding_side="left",
+        dataset=_SPEECH,
+        licence=_SPEECH_LICENCE,
+        builtin="sounds",
+    ),
+    Task(
         name="audio-classification",
         auto_class="AutoModelForAudioClassification",
         inputs="sound",
@@ -301,6 +314,8 @@ _SOUND_MODELS = (
     "(Data2VecAudio|Hubert|SEW|SEWD|UniSpeech|UniSpeechSat|Wav2Vec2|Wav2Vec2Bert|Wav2Vec2Conformer|WavLM|Whisper)"
 )
 
+_READ_PICTURES_IN_TEXTS = "(Gemma3|Idefics3|Llava|PaliGemma|Qwen2VL|Qwen2_5_VL|SmolVLM|VipLlava)"
+
 _HEADS = (
     (rf"{_SOUND_MODELS}ForSequenceClassification|.*ForAudioClassification", "audio-classification"),
     (r".*ForCTC", "automatic-speech-recognition"),
@@ -310,7 +325,8 @@ _HEADS = (
     (r".*ForDepthEstimation", "depth-estimation"),
     (r"(AltCLIP|ChineseCLIP|CLIP|Siglip)Model", "zero-shot-image-classification"),
     (r"VitsModel", "text-to-audio"),
-    (r"(Llava|VipLlava)ForConditionalGeneration", "image-text-to-text"),
+    (rf"{_READ_PICTURES_IN_TEXTS}ForConditionalGeneration", "image-text-to-text"),
+    (r"(AudioFlamingo3|MusicFlamingo|Qwen2Audio)ForConditionalGeneration", "audio-text-to-text"),
     (r"PatchTS(T|Mixer)ForPrediction", "time-series-forecasting"),
     (r"PatchTSTForClassification|PatchTSMixerForTimeSeriesClassification", "time-series-classification"),
     (r".*ForCausalLM", "text-generation"),

@@ -20,6 +20,7 @@ from hub_exporter.backends import Arrays, Runner
 from hub_exporter.capture import positions
 from hub_exporter.compare import TOLERANCE, TOLERANCES, figure, passes
 from hub_exporter.decoding import Loop, fed
+from hub_exporter.mixed_prompt import alone
 from hub_exporter.records import (
     CaseResult,
     DecodeResult,
@@ -225,13 +226,12 @@ def _forward(runner: Runner, inputs: Arrays, constants: Mapping[str, float]) -> 
 
 
 def _forward_rows(runner: Runner, inputs: Arrays) -> Arrays:
-    batch = max(value.shape[0] for value in inputs.values())
+    batch = len(inputs["input_ids"]) if runner.layout == "multimodal" else max(map(len, inputs.values()))
     if runner.padded and batch <= (runner.max_batch or batch):
         return _forward_batch(runner, inputs)
     if runner.layout == "encoder" and "pixel_values" in inputs and "input_ids" in inputs:
         return _forward_pairs(runner, inputs)
-    rows = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(batch)]
-    answers = [_forward_row(runner, row) for row in rows]
+    answers = [_forward_row(runner, row) for row in alone(inputs)]
     return {name: np.concatenate([answer[name] for answer in answers]) for name in answers[0]}
 
 
@@ -292,7 +292,7 @@ def _forward_batch(runner: Runner, inputs: Arrays) -> Arrays:
     ids = inputs[text]
     runner.start(ids.shape[0])
     if runner.layout in ("encoder-decoder", "multimodal"):
-        runner.encode({name: value for name, value in inputs.items() if name != text})
+        runner.encode(inputs)
     mask = np.ones_like(ids) if runner.layout == "encoder-decoder" else inputs["attention_mask"]
     return {"logits": fed(runner, ids, mask, positions(mask))}
 

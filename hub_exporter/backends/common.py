@@ -14,6 +14,7 @@ import numpy as np
 from hub_exporter.backends import TOKEN_PORTS, Arrays
 from hub_exporter.capture import sizes_of
 from hub_exporter.catalogue import cache_shape
+from hub_exporter.mixed_prompt import FEATURES, MixedPrompt
 from hub_exporter.records import Component, ExportOutcome
 from hub_exporter.wording import axes
 
@@ -98,7 +99,7 @@ class NamedPortsRunner:
         self.padded, self.one_token = outcome.layout != "recurrent", outcome.layout == "recurrent"
         self._components = {part.name: part for part in outcome.components}
         self._source: Arrays = {}
-        self._pictures = np.zeros((0, 0), np.float32)
+        self._placeholders = outcome.placeholders
         self._past: Arrays | None = None
 
     def forward(self, inputs: Arrays) -> Arrays:
@@ -107,8 +108,10 @@ class NamedPortsRunner:
 
     def encode(self, inputs: Arrays) -> None:
         if self.layout == "multimodal":
-            features = self._run("image_encoder", inputs)["image_features"]
-            self._pictures = features.reshape(-1, features.shape[-1])
+            config = json.loads((self._folder / "config.json").read_text("utf-8"))
+            self._prompt = MixedPrompt(inputs, self._placeholders, config["model_type"])
+            for name, given in self._prompt.to_encode(self.max_batch):
+                self._prompt.encoded(name, self._run(name, given)[FEATURES[name]])
             return
         self._source = {port_of(name): value for name, value in self._run("encoder", inputs).items()}
         self._source |= {f"encoder_{name}": value for name, value in inputs.items() if name == "attention_mask"}
@@ -126,30 +129,19 @@ class NamedPortsRunner:
         name = "model" if "model" in self._components else "prefill" if self._past is None else "decode"
         tokens = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
         if self.layout == "multimodal":
-            tokens["inputs_embeds"] = self._embedded(input_ids)
+            past, length = attention_mask.shape[1] - input_ids.shape[1], input_ids.shape[1]
+            embedded = self._run("embed_tokens", {"input_ids": self._prompt.text(input_ids, past)})["inputs_embeds"]
+            tokens |= {"inputs_embeds": self._prompt.merge(embedded, past)}
+            tokens |= self._prompt.beside(attention_mask, length)
         answer = self._run(name, {**tokens, **self._source, **(self._past or {})})
         into = self._components["decode" if name == "prefill" else name]
         cache = [port.name for port in into.inputs if port.name not in (*TOKEN_PORTS, *self._source)]
         self._past = {port: answer[_output_of(port, answer)] for port in cache}
         return answer["logits"]
 
-    def _embedded(self, ids: np.ndarray) -> np.ndarray:
-        """The embeddings of tokens, those of pictures being the next of their features."""
-        embedded = np.array(self._run("embed_tokens", {"input_ids": ids})["inputs_embeds"])
-        places = ids == image_token(self._folder)
-        count = int(places.sum())
-        embedded[places], self._pictures = self._pictures[:count], self._pictures[count:]
-        return embedded
-
     def _run(self, name: str, inputs: Arrays) -> Arrays:
         """Run the component `name` on those of `inputs` that it takes."""
         raise NotImplementedError
-
-
-def image_token(folder: Path) -> int:
-    """The token that stands for a piece of a picture, from the configuration beside the graphs."""
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    return int(next(config[key] for key in ("image_token_id", "image_token_index") if config.get(key) is not None))
 
 
 def _empty(shape: tuple[int | str, ...], batch: int, grows: bool) -> tuple[int, ...]:

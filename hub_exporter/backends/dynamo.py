@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,20 @@ from hub_exporter.records import Component, ExportOutcome, Port
 
 FORMAT = "dynamo"
 DEFAULTS: dict[str, Any] = {}
-graphs, patched, restrictions = common.graphs, common.patched, common.restrictions
+graphs, restrictions = common.graphs, common.restrictions
 accompany, missing_runtime = common.accompany, common.missing_runtime
+
+
+@contextlib.contextmanager
+def patched(request: Any) -> Iterator[None]:
+    """Masks that read which tokens belong together are made by broadcasting, as the engine makes them for the other
+    formats: a program with `vmap` in it cannot be saved."""
+    from transformers import masking_utils
+    from transformers.exporters.utils import _patch_broadcast_mask_expansion, patch_attributes
+
+    indexing = (masking_utils, "TransformGetItemToIndex", lambda original: contextlib.nullcontext)
+    with patch_attributes([(masking_utils, "_vmap_expansion_sdpa", _patch_broadcast_mask_expansion), indexing]):
+        yield
 
 
 def write(exported: Any, folder: Path, layout: str) -> list[Component]:

@@ -70,7 +70,7 @@ def one_row(request: Request) -> tuple[str, dict[str, Graph]]:
     elif request.options.generation.cache == "none":
         layout, parts = "uncached", {"model": make.without_cache(request, request.captured, capped=True)}
     elif request.layout == "multimodal":
-        layout, parts = "multimodal", make.pictures_and_decoder(request, request.captured, capped=True)
+        layout, parts = "multimodal", make.mixed(request, request.captured, capped=True)
     else:
         layout, parts = "encoder-decoder", make.encoder_and_decoder(request, request.captured, capped=True)
     return layout, {name: dataclasses.replace(part, shapes=_fixed_batch(part.shapes)) for name, part in parts.items()}

@@ -123,9 +123,16 @@ class OpenvinoRunner(common.NamedPortsRunner):
         rows = {
             "beam_idx": np.arange(len(next(iter(inputs.values()))), dtype=np.int32)
         }  # every row goes on with its own past
-        ports = {port.get_any_name(): port for port in request.get_compiled_model().inputs}
-        answer = request.infer({key: value for key, value in {**rows, **inputs}.items() if key in ports})
-        return {port.get_any_name(): np.array(answer[port]) for port in request.get_compiled_model().outputs}
+        # By their order: the plugin gives some ports a second name, and which of them it tells is chance.
+        part, compiled = self._components[name], request.get_compiled_model()
+        given = {**rows, **inputs}
+        taken = {
+            port: given[named.name]
+            for named, port in zip(part.inputs, compiled.inputs, strict=True)
+            if named.name in given
+        }
+        answer = request.infer(taken)
+        return {named.name: np.array(answer[port]) for named, port in zip(part.outputs, compiled.outputs, strict=True)}
 
 
 def open_default_runner(folder: Path, outcome: ExportOutcome) -> OpenvinoRunner:

@@ -479,24 +479,183 @@ TWO_ENCODERS = tuple(
     )
 )
 
+
+def _in_text(name: str, about: str, auto_class: str, make: Callable[[Any], tuple[Any, Any]], **tokens: str) -> Kind:
+    """A model that reads pictures or sounds in its text. `make` gives configuration and processor around a tokenizer
+    that knows `tokens` by their names."""
+    return Kind(
+        name,
+        about,
+        auto_class,
+        lambda: make(tokenizer(special=False, **tokens))[0],
+        processor=lambda: make(tokenizer(special=False, **tokens))[1],
+        reads_text=False,
+    )
+
+
+def _llava(words: Any) -> tuple[Any, Any]:
+    config = transformers.LlavaConfig(
+        text_config=transformers.LlamaConfig(**SMALL, num_key_value_heads=2),
+        vision_config=transformers.CLIPVisionConfig(**VISION),
+        image_token_id=words.convert_tokens_to_ids("<image>"),
+        vision_feature_layer=-1,
+    )
+    processor = transformers.LlavaProcessor(
+        transformers.CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=SQUARE),
+        words,
+        patch_size=VISION["patch_size"],
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+    )
+    return config, processor
+
+
+def _gemma3(words: Any) -> tuple[Any, Any]:
+    text = SMALL | {"vocab_size": len(words), "num_key_value_heads": 2, "head_dim": 16, "sliding_window": 64}
+    config = transformers.Gemma3Config(
+        text_config=text | {"layer_types": ["sliding_attention", "full_attention"]},
+        vision_config=VISION | {"model_type": "siglip_vision_model"},
+        mm_tokens_per_image=4,
+        image_token_id=words.image_token_id,
+        boi_token_index=words.boi_token_id,
+        eoi_token_index=words.eoi_token_id,
+    )
+    pictures = transformers.Gemma3ImageProcessorPil(size=SQUARE, do_pan_and_scan=False)
+    return config, transformers.Gemma3Processor(pictures, words, image_seq_length=4)
+
+
+def _paligemma(words: Any) -> tuple[Any, Any]:
+    config = transformers.PaliGemmaConfig(
+        text_config=SMALL
+        | {"model_type": "gemma", "vocab_size": len(words) + 1152, "num_key_value_heads": 1, "head_dim": 16},
+        vision_config=VISION | {"model_type": "siglip_vision_model"},
+        image_token_id=words.convert_tokens_to_ids("<image>"),
+        projection_dim=32,
+    )
+    pictures = transformers.SiglipImageProcessorPil(size=SQUARE)
+    pictures.image_seq_length = (VISION["image_size"] // VISION["patch_size"]) ** 2
+    return config, transformers.PaliGemmaProcessor(pictures, words)
+
+
+def _idefics3(words: Any, cls: str = "Idefics3") -> tuple[Any, Any]:
+    config = getattr(transformers, f"{cls}Config")(
+        text_config=SMALL | {"vocab_size": len(words), "num_key_value_heads": 2, "model_type": "llama"},
+        vision_config={key: value for key, value in VISION.items() if key != "initializer_range"},
+        image_token_id=words.convert_tokens_to_ids("<image>"),
+        scale_factor=2,
+    )
+    pictures = getattr(transformers, f"{cls}ImageProcessorPil")(
+        size={"longest_edge": 64}, max_image_size={"longest_edge": 32}
+    )
+    return config, transformers.Idefics3Processor(pictures, words, image_seq_len=4)
+
+
+def _qwen2vl(words: Any, cls: str = "Qwen2VL") -> tuple[Any, Any]:
+    vision = {"depth": 2, "num_heads": 4, "in_channels": 3, "patch_size": 8, "spatial_merge_size": 2}
+    sizes = {
+        "Qwen2VL": {"embed_dim": 32, "hidden_size": 32, "mlp_ratio": 2},
+        "Qwen2_5_VL": {
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "out_hidden_size": 32,
+            "window_size": 32,
+            "fullatt_block_indexes": [1],
+        },
+    }[cls]
+    config = getattr(transformers, f"{cls}Config")(
+        text_config=SMALL
+        | {
+            "vocab_size": len(words),
+            "num_key_value_heads": 2,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]},
+        },
+        vision_config=vision | sizes,
+        image_token_id=words.image_token_id,
+        video_token_id=words.video_token_id,
+        vision_start_token_id=3,
+        vision_end_token_id=3,
+    )
+    pictures = transformers.Qwen2VLImageProcessorPil(
+        patch_size=8, merge_size=2, size={"shortest_edge": 48 * 48, "longest_edge": 80 * 80}
+    )
+    return config, WithoutVideos(f"{cls}Processor", pictures, words)
+
+
+def _qwen2_audio(words: Any, cls: str = "Qwen2Audio") -> tuple[Any, Any]:
+    config = getattr(transformers, f"{cls}Config")(
+        audio_config={
+            "d_model": 32,
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "encoder_layers": 2,
+            "num_hidden_layers": 2,
+            "encoder_attention_heads": 4,
+            "num_attention_heads": 4,
+            "encoder_ffn_dim": 64,
+            "num_mel_bins": 16,
+            "max_source_positions": 100,
+        },
+        text_config=SMALL | {"vocab_size": len(words), "num_key_value_heads": 2, "model_type": "qwen2"},
+        audio_token_id=words.audio_token_id,
+    )
+    extractor = transformers.WhisperFeatureExtractor(feature_size=16, chunk_length=2)
+    return config, getattr(transformers, f"{cls}Processor")(extractor, words, audio_token=words.audio_token)
+
+
+class WithoutVideos:
+    """A processor that reads videos too, saved without torchvision, which its part for them needs."""
+
+    def __init__(self, name: str, pictures: Any, words: Any):
+        self._name, self._pictures, self._words = name, pictures, words
+
+    def save_pretrained(self, folder: Path) -> None:
+        self._pictures.save_pretrained(folder)
+        self._words.save_pretrained(folder)
+        (folder / "processor_config.json").write_text(json.dumps({"processor_class": self._name}), "utf-8")
+
+
+_SEES = "AutoModelForImageTextToText"
+_PIECES = {f"row_{row}_col_{column}": f"<row_{row}_col_{column}>" for row in range(1, 4) for column in range(1, 4)}
+_TILES = {"edge": "<fake_token_around_image>", "whole": "<global-img>", "end": "<end_of_utterance>", **_PIECES}
+
 IN_TEXT = (
-    Kind(
-        "llava",
-        "pictures in texts",
-        "AutoModelForImageTextToText",
-        lambda: transformers.LlavaConfig(
-            text_config=transformers.LlamaConfig(**SMALL, num_key_value_heads=2),
-            vision_config=transformers.CLIPVisionConfig(**VISION),
-            image_token_id=5,
-            vision_feature_layer=-1,
-        ),
-        processor=lambda: transformers.LlavaProcessor(
-            transformers.CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=SQUARE),
-            tokenizer(special=False),
-            patch_size=VISION["patch_size"],
-            vision_feature_select_strategy="default",
-            num_additional_image_tokens=1,
-        ),
+    _in_text("llava", "pictures in texts", _SEES, _llava),
+    _in_text(
+        "gemma3",
+        "pictures in texts, read both ways",
+        _SEES,
+        _gemma3,
+        boi_token="<boi>",
+        eoi_token="<eoi>",
+        image_token="<soft>",
+    ),
+    _in_text("paligemma", "pictures in texts, the whole prompt read both ways", _SEES, _paligemma),
+    _in_text("idefics3", "pictures in texts, in tiles", _SEES, _idefics3, **_TILES),
+    _in_text(
+        "qwen2-vl",
+        "pictures of any size in texts, positions in three axes",
+        _SEES,
+        _qwen2vl,
+        image_token="<|image_pad|>",
+        video_token="<|video_pad|>",
+    ),
+    _in_text(
+        "qwen2.5-vl",
+        "pictures of any size in texts, attention in windows",
+        _SEES,
+        lambda words: _qwen2vl(words, "Qwen2_5_VL"),
+        image_token="<|image_pad|>",
+        video_token="<|video_pad|>",
+    ),
+    _in_text(
+        "qwen2-audio", "sounds in texts", "Qwen2AudioForConditionalGeneration", _qwen2_audio, audio_token="<|AUDIO|>"
+    ),
+    _in_text(
+        "audioflamingo3",
+        "sounds in texts, with a mask",
+        "AudioFlamingo3ForConditionalGeneration",
+        lambda words: _qwen2_audio(words, "AudioFlamingo3"),
+        audio_token="<sound>",
     ),
 )
 
@@ -707,8 +866,8 @@ def write(kind: Kind, folder: Path) -> Path:
     return folder
 
 
-def tokenizer(special: bool) -> transformers.PreTrainedTokenizerFast:
-    """A byte-level BPE of 320 tokens."""
+def tokenizer(special: bool, **named: str) -> transformers.PreTrainedTokenizerFast:
+    """A byte-level BPE of 320 tokens, and tokens of its own by their names."""
     core = Tokenizer(models.BPE(unk_token="<unk>"))
     core.pre_tokenizer, core.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     names = ["<pad>", "<s>", "</s>", "<unk>", "<mask>", "<image>"]
@@ -728,4 +887,5 @@ def tokenizer(special: bool) -> transformers.PreTrainedTokenizerFast:
         unk_token="<unk>",
         mask_token="<mask>",
         model_input_names=["input_ids", "attention_mask"],
+        extra_special_tokens=named,
     )
