@@ -77,7 +77,7 @@ class MixedPrompt:
     # ── Encoders ──
 
     def _pictures(self) -> Inputs:
-        """Pictures one behind the other; those that are cut into tiles come padded to one number with tiles of zeros."""
+        """Pictures one behind the other; tiles of several pictures come padded to one number with tiles of zeros."""
         pictures = {name: v for name, v in self._inputs.items() if name in ("pixel_values", "pixel_attention_mask")}
         if pictures["pixel_values"].ndim < 5:
             return pictures
@@ -95,8 +95,8 @@ class MixedPrompt:
 
     def _share(self) -> int:
         """Patches of a grid, along each side, that become one token."""
-        patches = self._inputs["image_grid_thw"].prod(axis=1).sum()
-        return round((patches / (self._ids == self._placeholders["image_encoder"]).sum()) ** 0.5)
+        patches = int(self._inputs["image_grid_thw"].prod(axis=1).sum())
+        return round((patches / int((self._ids == self._placeholders["image_encoder"]).sum())) ** 0.5)
 
     # ── Places ──
 
