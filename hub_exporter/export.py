@@ -21,7 +21,7 @@ from hub_exporter.capture import sizes_of
 from hub_exporter.catalogue import axes_of
 from hub_exporter.errors import HubExporterError, UsageError
 from hub_exporter.graphs import Graph, Request, is_free, max_length
-from hub_exporter.inputs import fixed_words, prepare
+from hub_exporter.inputs import both_ways, fixed_words, prepare
 from hub_exporter.loading import DTYPES, load
 from hub_exporter.multimodal import placeholders
 from hub_exporter.records import CaptureSpec, Component, EngineOptions, ExportOutcome, Job
@@ -89,6 +89,7 @@ def export(job: Job, spec: CaptureSpec, rows: Path, folder: Path, say: Callable[
             *_stated(request, fixed),
             *backend.restrictions(request, written),
             *_least(written, task.inputs),
+            *(["a prompt is read in one piece"] if task.layout == "multimodal" and both_ways(captured) else []),
         ),
         placeholders=placeholders(loaded.model.config) if layout == "multimodal" else {},
         fixed=fixed,

@@ -84,19 +84,31 @@ def fixed_words(captured: Captured, static: Sequence[str] = ()) -> list[str]:
         return []
     kept = {*captured.free, *static}
     fixed = {axis: size for axis, size in sizes_of(captured.inputs).items() if axis not in kept}
-    words = []
+    words, pixels = [], captured.inputs.get("pixel_values")
     if "height" in fixed and "width" in fixed:
         words.append(f"pictures of {fixed['width']} × {fixed['height']} pixels, as the processor makes them")
-    if "sequence_length" in fixed:
-        size, what = fixed["sequence_length"], "frames of sound"
-        if "input_features" in captured.inputs:
-            size = max(captured.inputs["input_features"].shape[1:])  # Whisper's come behind the bands, and are more
-        elif "input_ids" in captured.inputs:
-            what = "tokens of text"
-        elif "past_values" in captured.inputs:
-            what = f"numbers of {fixed['num_channels']} series"
-        words.append(f"{size} {what} at a time")
+    elif pixels is not None and pixels.ndim == 5:
+        words.append(f"pictures in tiles of {pixels.shape[4]} × {pixels.shape[3]} pixels, as the processor cuts them")
+    if frames := _frames(captured.inputs, "sequence_length" in fixed):
+        words.append(f"{frames} frames of sound at a time")
+    elif "sequence_length" in fixed:
+        kinds = {"past_values": f"numbers of {fixed.get('num_channels')} series", "input_values": "samples of sound"}
+        what = next((words for name, words in kinds.items() if name in captured.inputs), "tokens of text")
+        words.append(f"{fixed['sequence_length']} {what} at a time")
     return words
+
+
+def both_ways(captured: Captured) -> bool:
+    """Whether parts of a prompt with pictures are read both ways, so that it cannot come in pieces."""
+    return "pixel_values" in captured.inputs and "token_type_ids" in captured.inputs
+
+
+def _frames(inputs: Inputs, fixed: bool) -> int | None:
+    """Frames of a spectrogram of fixed length, the longer of its axes: extractors differ in their order."""
+    spectrogram = next((value for name, value in inputs.items() if name in ("input_features", "input_values")), None)
+    if spectrogram is None or spectrogram.ndim < 3 or not (fixed or "input_ids" in inputs):
+        return None
+    return max(spectrogram.shape[1:])
 
 
 # ── Text ──

@@ -19,6 +19,7 @@ import numpy as np
 
 from hub_exporter.backends import TOKEN_PORTS, Arrays, common, pte
 from hub_exporter.errors import HubExporterError
+from hub_exporter.mixed_prompt import alone
 from hub_exporter.records import AxisBounds, Component, ExportOutcome, Port
 from hub_exporter.wording import axis
 
@@ -57,7 +58,10 @@ def graphs(request: Request) -> tuple[str, dict[str, Graph]]:
 
 def row(request: Request, index: int) -> Request:
     """The request with one row alone: 0 has padding, -1 has none."""
-    captured = {name: value[index:][:1] for name, value in request.captured.items()}
+    if request.layout == "multimodal":
+        captured = alone(request.captured)[index]
+    else:
+        captured = {name: value[index:][:1] for name, value in request.captured.items()}
     return dataclasses.replace(request, captured=captured)
 
 

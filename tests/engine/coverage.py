@@ -36,7 +36,8 @@ with its name."""
 Cells = dict[tuple[str, str, str], str]
 """(kind, form, backend) -> `parity`, `loaded`, `exported`, `mismatch: ...` or `failed: ...`."""
 
-GENERATING = {task.auto_class for task in TASKS.values() if task.layout != "encoder"}
+GENERATING = {task.auto_class for task in TASKS.values() if task.layout != "encoder"} - {""}
+GENERATING |= {kind.auto_class for kind in zoo.IN_TEXT}
 """Classes of models that answer token after token."""
 
 TWO_ENCODERS = {kind.name for kind in zoo.TWO_ENCODERS}

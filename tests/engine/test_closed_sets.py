@@ -73,6 +73,25 @@ def test_a_model_that_reads_pictures_answers_as_generate_does(
     assert printed == answer(subject, backend, outcome, files, ask) + "\n"
 
 
+@pytest.mark.parametrize(("kind", "backend"), [("qwen2.5-vl", "onnx"), ("qwen2-audio", "dynamo")])
+def test_a_question_about_a_picture_of_any_size_or_a_sound_is_answered_as_by_generate(
+    kind: str, backend: str, subject_named: Callable[[str], Subject]
+) -> None:
+    subject = subject_named(kind)
+    file, sense = picture_of(subject), "audio" if kind == "qwen2-audio" else "image"
+    model = load(subject.model)
+    rate = getattr(model.processor, "feature_extractor", None) and model.processor.feature_extractor.sampling_rate
+    item = media.sound(file.parent, {"file": file.name}, rate) if rate else Image.open(file).convert("RGB")
+
+    outcome, files = subject.export(backend)
+    ask = Ask(prompt="What is it?", tokens=12, **{sense: str(file)})
+    spoken = answer(subject, backend, outcome, files, ask)
+
+    assert [part.name for part in outcome.components] == [f"{sense}_encoder", "embed_tokens", "decode"]
+    assert set(outcome.placeholders) == {f"{sense}_encoder"}
+    assert spoken == said(model, asked(model, [(item, "What is it?")]), model.processor.tokenizer, 12)
+
+
 @pytest.mark.parametrize("backend", DEFAULT_BACKENDS)
 def test_a_model_that_hears_answers_as_generate_does(
     backend: str, subject_named: Callable[[str], Subject], tmp_path: Path

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 from pipeline import Subject
 
 from hub_exporter.catalogue import BACKENDS
+from hub_exporter.inputs import Captured, fixed_words
 from hub_exporter.loading import load
 from hub_exporter.records import ExportOutcome, Index, JobResult
 from hub_exporter.snippets import render_snippet
@@ -37,6 +39,33 @@ def test_what_the_processor_fixes_is_stated_and_what_it_lets_vary_varies(subject
     sizes = {(case.sizes["height"], case.sizes["width"]) for case in any_size.reference.cases}
     assert len(sizes) >= 4
     assert max(max(size) for size in sizes) > 2 * min(min(size) for size in sizes), "the processor's own size too"
+
+
+@pytest.mark.parametrize(
+    ("free", "inputs", "words"),
+    [
+        ({"batch_size"}, {"pixel_values": (2, 3, 32, 40)}, "pictures of 40 × 32 pixels, as the processor makes them"),
+        ({"batch_size"}, {"input_features": (2, 80, 3000)}, "3000 frames of sound at a time"),
+        ({"batch_size"}, {"input_values": (2, 1024, 128)}, "1024 frames of sound at a time"),
+        ({"batch_size"}, {"input_values": (2, 16000)}, "16000 samples of sound at a time"),
+        ({"batch_size", "sequence_length"}, {"input_features": (2, 500, 80)}, ""),
+        ({"batch_size"}, {"past_values": (2, 48, 3)}, "48 numbers of 3 series at a time"),
+        (
+            {"batch_size", "sequence_length"},
+            {"input_features": (2, 128, 3000), "input_ids": (2, 9)},
+            "3000 frames of sound at a time",
+        ),
+        (
+            {"text_batch_size", "sequence_length"},
+            {"pixel_values": (2, 5, 3, 48, 64), "input_ids": (2, 9)},
+            "pictures in tiles of 64 × 48 pixels, as the processor cuts them",
+        ),
+    ],
+)
+def test_what_the_processor_fixes_in_words(free: set[str], inputs: dict[str, tuple[int, ...]], words: str) -> None:
+    arrays = {name: np.zeros(shape) for name, shape in inputs.items()}
+
+    assert "; ".join(fixed_words(Captured(arrays, frozenset(free)))) == words
 
 
 def test_an_axis_that_does_not_move_and_is_not_stated_is_a_mismatch(subject_named: Named) -> None:
