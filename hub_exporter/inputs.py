@@ -108,7 +108,7 @@ def _frames(inputs: Inputs, fixed: bool) -> int | None:
     spectrogram = next((value for name, value in inputs.items() if name in ("input_features", "input_values")), None)
     if spectrogram is None or spectrogram.ndim < 3 or not (fixed or "input_ids" in inputs):
         return None
-    return max(spectrogram.shape[1:])
+    return int(max(spectrogram.shape[1:]))
 
 
 # ── Text ──

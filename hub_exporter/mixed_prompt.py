@@ -6,6 +6,7 @@ token gets the position and the kind that the language model was trained with. A
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
@@ -96,7 +97,8 @@ class MixedPrompt:
     def _share(self) -> int:
         """Patches of a grid, along each side, that become one token."""
         patches = int(self._inputs["image_grid_thw"].prod(axis=1).sum())
-        return round((patches / int((self._ids == self._placeholders["image_encoder"]).sum())) ** 0.5)
+        tokens = int((self._ids == self._placeholders["image_encoder"]).sum())
+        return math.isqrt(patches // tokens)
 
     # ── Places ──
 

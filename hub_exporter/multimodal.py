@@ -123,7 +123,7 @@ class TileEncoder(torch.nn.Module):
     def forward(self, pixel_values: torch.Tensor, pixel_attention_mask: torch.Tensor) -> Tensors:
         """Encode a batch of tiles."""
         size = self.config.vision_config.patch_size
-        real = torch.nn.functional.max_pool2d(pixel_attention_mask[:, None].float(), size)[:, 0] > 0
+        real = pixel_attention_mask.unflatten(2, (-1, size)).unflatten(1, (-1, size)).amax(dim=(2, 4)) > 0
         answer = self._tower(pixel_values=pixel_values, patch_attention_mask=real)
         return {"image_features": self._projector(answer.last_hidden_state)}
 
@@ -149,11 +149,17 @@ class GridEncoder(torch.nn.Module):
         places = torch.stack([axis.expand(rows, columns, share, share).reshape(count) for axis in along], dim=-1)
         bounds = torch.arange(2) * count  # of pieces of attention: one, the picture
         told = {"grid_thw": None, "position_ids": places, "cu_seqlens": bounds}
-        if not hasattr(self._tower, "fullatt_block_indexes"):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.object(self._tower.patch_embed, "forward", self._embed))
+            if hasattr(self._tower, "fullatt_block_indexes"):
+                told |= {"window_index": torch.arange(rows * columns), "cu_window_seqlens": bounds}
+                stack.enter_context(_attention_in_windows(self._tower, places))
             return {"image_features": self._tower(pixel_values.reshape(count, -1), **told).pooler_output}
-        told |= {"window_index": torch.arange(rows * columns), "cu_window_seqlens": bounds}
-        with _attention_in_windows(self._tower, places):
-            return {"image_features": self._tower(pixel_values.reshape(count, -1), **told).pooler_output}
+
+    def _embed(self, patches: torch.Tensor) -> torch.Tensor:
+        """A convolution whose kernel is the patch, which ExecuTorch has in two axes only, as the product that it is."""
+        projection = self._tower.patch_embed.proj
+        return torch.nn.functional.linear(patches, projection.weight.flatten(1), projection.bias)
 
 
 @contextlib.contextmanager
@@ -183,8 +189,8 @@ def _attention_in_windows(tower: Any, places: torch.Tensor) -> Iterator[None]:
 class Whole(torch.nn.Module):
     """Pictures or sounds and all of the text -> `logits` (batch, length, vocabulary): one graph without a cache.
 
-    The model may split the features into a list of pictures, which fixes their number in the trace: behind the projector
-    they get one more axis in front, so that the list has one item with all of them.
+    The model may split the features into a list of pictures, which fixes their number in the trace: behind the
+    projector they get one more axis in front, so that the list has one item with all of them.
     """
 
     def __init__(self, model: Any):

@@ -77,7 +77,11 @@ def one_row(request: Request) -> tuple[str, dict[str, Graph]]:
         layout, parts = "multimodal", make.mixed(request, request.captured, capped=True)
     else:
         layout, parts = "encoder-decoder", make.encoder_and_decoder(request, request.captured, capped=True)
-    return layout, {name: dataclasses.replace(part, shapes=_fixed_batch(part.shapes)) for name, part in parts.items()}
+    no_batch = {"image_encoder"} if "image_grid_thw" in request.captured else set()
+    return layout, {
+        name: part if name in no_batch else dataclasses.replace(part, shapes=_fixed_batch(part.shapes))
+        for name, part in parts.items()
+    }
 
 
 def growing(request: Request, alone: bool) -> tuple[str, dict[str, Graph]]:

@@ -595,7 +595,13 @@ def _qwen2_audio(words: Any, cls: str = "Qwen2Audio") -> tuple[Any, Any]:
             "num_mel_bins": 16,
             "max_source_positions": 100,
         },
-        text_config=SMALL | {"vocab_size": len(words), "num_key_value_heads": 2, "model_type": "qwen2"},
+        text_config=SMALL
+        | {
+            "vocab_size": len(words),
+            "num_key_value_heads": 2,
+            "model_type": "qwen2",
+            "max_position_embeddings": 256,  # a chat begins with a long text of the processor's own
+        },
         audio_token_id=words.audio_token_id,
     )
     extractor = transformers.WhisperFeatureExtractor(feature_size=16, chunk_length=2)
