@@ -123,7 +123,9 @@ class TileEncoder(torch.nn.Module):
     def forward(self, pixel_values: torch.Tensor, pixel_attention_mask: torch.Tensor) -> Tensors:
         """Encode a batch of tiles."""
         size = self.config.vision_config.patch_size
-        real = pixel_attention_mask.unflatten(2, (-1, size)).unflatten(1, (-1, size)).amax(dim=(2, 4)) > 0
+        tiles, height, width = pixel_attention_mask.shape
+        patches = pixel_attention_mask.reshape(tiles, height // size, size, width // size, size)
+        real = patches.amax(dim=(2, 4)) > 0
         answer = self._tower(pixel_values=pixel_values, patch_attention_mask=real)
         return {"image_features": self._projector(answer.last_hidden_state)}
 
