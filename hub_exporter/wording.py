@@ -168,7 +168,14 @@ def agreement(verification: Verification | None) -> str:
     return "" if difference is None else f"max diff {number(difference)}"
 
 
-AXES = {"batch_size": "batch", "sequence_length": "length", "num_channels": "channels", "feature_size": "features"}
+AXES = {
+    "batch_size": "batch",
+    "sequence_length": "length",
+    "num_channels": "channels",
+    "feature_size": "features",
+    "grid_rows": "rows of tokens that a picture becomes",
+    "grid_columns": "columns of tokens that a picture becomes",
+}
 
 
 def axis(name: str) -> str:

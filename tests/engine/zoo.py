@@ -547,6 +547,8 @@ def _idefics3(words: Any, cls: str = "Idefics3") -> tuple[Any, Any]:
     pictures = getattr(transformers, f"{cls}ImageProcessorPil")(
         size={"longest_edge": 64}, max_image_size={"longest_edge": 32}
     )
+    if cls == "SmolVLM":
+        return config, WithoutVideos("SmolVLMProcessor", pictures, words, image_seq_len=4)
     return config, transformers.Idefics3Processor(pictures, words, image_seq_len=4)
 
 
@@ -611,13 +613,14 @@ def _qwen2_audio(words: Any, cls: str = "Qwen2Audio") -> tuple[Any, Any]:
 class WithoutVideos:
     """A processor that reads videos too, saved without torchvision, which its part for them needs."""
 
-    def __init__(self, name: str, pictures: Any, words: Any):
-        self._name, self._pictures, self._words = name, pictures, words
+    def __init__(self, name: str, pictures: Any, words: Any, **settings: Any):
+        self._settings = {"processor_class": name, **settings}
+        self._pictures, self._words = pictures, words
 
     def save_pretrained(self, folder: Path) -> None:
         self._pictures.save_pretrained(folder)
         self._words.save_pretrained(folder)
-        (folder / "processor_config.json").write_text(json.dumps({"processor_class": self._name}), "utf-8")
+        (folder / "processor_config.json").write_text(json.dumps(self._settings), "utf-8")
 
 
 _SEES = "AutoModelForImageTextToText"
@@ -637,6 +640,13 @@ IN_TEXT = (
     ),
     _in_text("paligemma", "pictures in texts, the whole prompt read both ways", _SEES, _paligemma),
     _in_text("idefics3", "pictures in texts, in tiles", _SEES, _idefics3, **_TILES),
+    _in_text(
+        "smolvlm",
+        "pictures in texts, in tiles, small",
+        _SEES,
+        lambda words: _idefics3(words, "SmolVLM"),
+        **_TILES,
+    ),
     _in_text(
         "qwen2-vl",
         "pictures of any size in texts, positions in three axes",
