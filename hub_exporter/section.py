@@ -45,6 +45,7 @@ QUESTIONS = {
     "text": ("--prompt", "Why is the sky blue?"),
     "sound": ("--audio", "speech.wav"),
     "picture in text": ("--image", "picture.jpg", "--prompt", "What do you see?"),
+    "sound in text": ("--audio", "speech.wav", "--prompt", "What is said?"),
 }
 """What a generative model is fed with -> the flags of `hub-exporter generate` that ask it something."""
 
