@@ -181,7 +181,8 @@ def _has_example(index: Index, result: JobResult, export: ExportOutcome) -> bool
     if feed not in ("texts", "sources"):
         whole = not {"height", "width"} & export.fixed.keys()  # the processor makes pictures of another size
         single = feed == "labels" and result.backend.startswith("executorch")
-        return export.layout == "encoder" and result.backend in PACKAGES and whole and not single
+        at_once = export.layout in ("encoder", "two-encoders")
+        return at_once and result.backend in PACKAGES and whole and not single
     known = STEP_VALUES.get(export.layout, ENCODING_FIELDS)
     others = [port for port in export.components[0].inputs if port.name not in known and port.name != "cache_position"]
     if export.layout == "static-cache":
@@ -210,9 +211,15 @@ def _is_plain(export: ExportOutcome, expected: dict[str, dict[str, int]]) -> boo
     return beside == expected and fixed and not others and not outside
 
 
+def _fed(export: ExportOutcome) -> list[Port]:
+    """What an example feeds: the inputs of the first graph, of two encoders those of both."""
+    parts = export.components if export.layout == "two-encoders" else export.components[:1]
+    return [port for part in parts for port in part.inputs]
+
+
 def _feed(export: ExportOutcome) -> str:
     """What the graphs are fed with."""
-    names = [port.name for port in export.components[0].inputs]
+    names = [port.name for port in _fed(export)]
     found = next((feed for port, feed in _FEED_PORTS.items() if port in names), "texts")
     if export.layout == "multimodal":
         return "questions"
@@ -237,7 +244,7 @@ def _context(index: Index, result: JobResult, export: ExportOutcome) -> dict[str
     names = [port.name for port in component.inputs]
     step_values = STEP_VALUES.get(export.layout, {})
     feed, known = _feed(export), (*ENCODING_FIELDS, *_PROCESSED)
-    arrays = {port.name: _array(port, feed) for port in component.inputs if port.name in known}
+    arrays = {port.name: _array(port, feed) for port in _fed(export) if port.name in known}
     return {
         "backend": result.backend,
         "task": model.task,
@@ -262,6 +269,7 @@ def _context(index: Index, result: JobResult, export: ExportOutcome) -> dict[str
         "outputs": [port.name for port in component.outputs],
         "arrays": _dict_literal(arrays, indented=True),
         "slots": export.cache_length,
+        "constants": export.constants,
         "caches": sum(bool(_CACHE_PORT.fullmatch(port.name) and port.shape) for port in decoder.inputs),
         "step": _dict_literal({name: step_values[name] for name in names if name in step_values}),
         **_cache(decoder),

@@ -122,7 +122,7 @@ def test_a_model_that_hears_answers_as_generate_does(
     ("kind", "outputs"), [("clip", ["text_embeds", "image_embeds"]), ("siglip", ["pooler_output"] * 2)]
 )
 def test_two_encoders_apart_give_the_scores_with_the_constants_that_travel_along(
-    kind: str, outputs: list[str], backend: str, subject_named: Callable[[str], Subject]
+    kind: str, outputs: list[str], backend: str, subject_named: Callable[[str], Subject], tmp_path: Path
 ) -> None:
     subject = subject_named(kind)
 
@@ -133,6 +133,8 @@ def test_two_encoders_apart_give_the_scores_with_the_constants_that_travel_along
 
     assert [(part.name, len(part.outputs)) for part in outcome.components] == [("text_model", 1), ("vision_model", 1)]
     assert (outcome.layout, found.level) == ("two-encoders", "parity"), found.reason
+    spoken = example(subject, backend, outcome, files, found, tmp_path)
+    assert len(spoken.splitlines()) == 2, "a line of scores for each picture"
     compared = {figure.output for case in found.cases for figure in case.figures}
     alone = {f"{side}_{what}" for side in ("text", "image") for what in ("embeds", "features")}
     assert compared == alone | {"logits_per_image", "logits_per_text"}

@@ -230,10 +230,10 @@ def test_restrictions_and_the_cost_of_a_default_stand_beside_the_example():
 
 
 def test_what_makes_scores_of_two_encoders_is_told():
-    export = made_up.outcome("onnx", constants={"scale": 14.284855842590332, "bias": -0.25})
+    export = made_up.outcome("executorch-xnnpack", constants={"scale": 14.284855842590332, "bias": -0.25})
     export = msgspec.structs.replace(export, layout="two-encoders")
 
-    card = render_card(made_up.index(jobs=(made_up.passed("onnx", export=export),)))
+    card = render_card(made_up.index(jobs=(made_up.passed("executorch-xnnpack", export=export),)))
 
     assert "the cosine of theirs times 14.2848558, plus -0.25, as in the original model\n" in card
 
