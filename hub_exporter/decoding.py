@@ -12,17 +12,19 @@ import numpy as np
 
 from hub_exporter.backends import Arrays, Runner
 from hub_exporter.capture import positions
+from hub_exporter.mixed_prompt import MixedPrompt
 
 
 class Loop:
-    """One text, or one batch of texts, on its way through a runner. `start_token` is that of an encoder-decoder."""
+    """One text, or one batch of texts, on its way through a runner. `start_token` is that of an encoder-decoder; by the
+    `model_type` tokens are counted."""
 
-    def __init__(self, runner: Runner, start_token: int | None = None):
-        self._runner, self._start_token = runner, start_token
+    def __init__(self, runner: Runner, start_token: int | None = None, model_type: str = ""):
+        self._runner, self._start_token, self._model_type = runner, start_token, model_type
 
     def begin(self, inputs: Arrays, chunks: Sequence[int] = ()) -> np.ndarray:
         """Read the prompt, the source or the pictures in `inputs`; a prompt in pieces of `chunks` tokens."""
-        rows = len(next(iter(inputs.values())))
+        rows = len(inputs.get("input_ids", next(iter(inputs.values()))))
         self._inputs, self._text = inputs, np.zeros((rows, 0), np.int64)
         if self._runner.layout != "uncached":
             self._runner.start(rows)
@@ -53,8 +55,8 @@ class Loop:
         """All of the text so far, for a graph without a cache."""
         if self._start_token is not None:
             return {**self._inputs, "decoder_input_ids": self._text}
-        text = {"input_ids": self._text, "attention_mask": self._mask, "position_ids": positions(self._mask)}
-        return {**self._inputs, **text}
+        beside = MixedPrompt(self._inputs, {}, self._model_type).beside(self._mask, self._text.shape[1])
+        return {**self._inputs, "input_ids": self._text, "attention_mask": self._mask, **beside}
 
 
 def fed(runner: Runner, ids: np.ndarray, mask: np.ndarray, places: np.ndarray) -> np.ndarray:

@@ -37,7 +37,7 @@ def generate(job: Job, outcome: ExportOutcome, folder: Path, ask: Ask, say: Call
         raise UsageError(f"These files take {least} tokens of text at least", hint="Give a longer prompt")
     config = {**_read(root / "config.json"), **_read(root / "generation_config.json")}
     start = config.get("decoder_start_token_id") if task.layout == "seq2seq" else None
-    loop = Loop(backends.get(job.backend).open_runner(folder, outcome), start)
+    loop = Loop(backends.get(job.backend).open_runner(folder, outcome), start, job.model.model_type)
     tokens = _tokens(loop, given, set(np.ravel(config.get("eos_token_id") or []).tolist()), ask.tokens)
     for piece in _pieces(_tokenizer(loaded, job), tokens):
         say(json.dumps(piece))

@@ -198,8 +198,8 @@ class Whole(torch.nn.Module):
     def __init__(self, model: Any):
         super().__init__()
         self.model, self.config = model, model.config
-        names = [projector_name(model, component) for component in placeholders(model.config)]
-        self._projectors = [getattr(inner(model), name) for name in names if name is not None]
+        name = projector_name(model, "image_encoder") if "image_encoder" in placeholders(model.config) else None
+        self._projectors = [getattr(inner(model), name)] if name else []
 
     def forward(self, **inputs: torch.Tensor) -> Tensors:
         """Answer a batch. The engine sets `use_cache` in the model's configuration, which the language model does not

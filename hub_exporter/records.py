@@ -748,6 +748,8 @@ class Reference(Record, kw_only=True):
     """Suppressed while decoding, as `generate` was told to go on past the end of the text."""
     start_token: int | None = None
     """First decoder token of a sequence-to-sequence model."""
+    model_type: str = ""
+    """Of the configuration: some count the tokens of a text in a way of their own."""
     versions: dict[str, str] = {}
     notes: tuple[str, ...] = ()
 

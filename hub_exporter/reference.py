@@ -67,6 +67,7 @@ def make(
         decodes=tuple(decodes),
         eos_tokens=_eos_tokens(loaded.model),
         start_token=generation_config(loaded.model).decoder_start_token_id,
+        model_type=model.model_type,
         versions={"torch": str(torch.__version__), "transformers": transformers.__version__},
         notes=loaded.notes,
     )

@@ -342,7 +342,8 @@ def _answers(
         {name: arrays[f"{decode.name}/in/{name}"] for name in decode.inputs},
         arrays[f"{decode.name}/tokens"],
     )
-    loop = Loop(runner, reference.start_token if reference.layout == "seq2seq" else None)
+    start = reference.start_token if reference.layout == "seq2seq" else None
+    loop = Loop(runner, start, reference.model_type)
     yield loop.begin(given, decode.chunks if reference.layout != "seq2seq" else ())
     for step in range(tokens.shape[1] - 1):
         yield loop.go_on(tokens[:, step : step + 1])

@@ -33,6 +33,19 @@ def test_it_reads_all_of_the_text_and_the_pictures_at_every_step() -> None:
     assert all(given["pixel_values"] is pixels for given in runner.given)
 
 
+def test_the_kinds_of_tokens_grow_with_the_text_as_the_model_counts_them() -> None:
+    def last(model_type: str) -> dict[str, list[list[int]]]:
+        runner = Whole()
+        ids = np.array([[5, 6]])
+        loop = Loop(runner, model_type=model_type)
+        loop.begin({"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.array([[1, 0]])})
+        loop.go_on(np.array([[7]]))
+        return {name: runner.given[1][name].tolist() for name in ("token_type_ids", "position_ids")}
+
+    assert last("gemma3") == {"token_type_ids": [[1, 0, 0]], "position_ids": [[0, 1, 2]]}
+    assert last("paligemma") == {"token_type_ids": [[1, 0, 1]], "position_ids": [[1, 2, 3]]}
+
+
 def test_an_encoder_decoder_reads_its_source_and_all_of_the_answer_at_every_step() -> None:
     runner, source = Whole(), np.array([[5, 6, 4]])
     loop = Loop(runner, start_token=2)
