@@ -154,7 +154,7 @@ def mixed(request: Request, captured: dict[str, np.ndarray], capped: bool = Fals
         "past_key_values": multimodal.flat(cache),
     }
     text, items = (dataclasses.replace(request, free=free) for free in (TEXT_AXES, ITEM_AXES))
-    encoders = dict(reversed([*prompt.to_encode()]))  # of a grid the first picture
+    encoders = dict(reversed([*prompt.to_encode(1 if capped else None)]))  # the first, where it is called for each
     parts = {}
     for name, given in encoders.items():
         module = multimodal.encoder(model, name, tensors(given))
@@ -163,7 +163,9 @@ def mixed(request: Request, captured: dict[str, np.ndarray], capped: bool = Fals
     return parts | {"decode": _graph(text, multimodal.Decoder(model), behind, capped)}
 
 
-TEXT_AXES = frozenset({"batch_size", "text_batch_size", "sequence_length", "total_sequence_length"})
+TEXT_AXES = frozenset(
+    {"batch_size", "text_batch_size", "sequence_length", "past_sequence_length", "total_sequence_length"}
+)
 """That vary in the text of a model which reads pictures or sounds in it."""
 
 ITEM_AXES = frozenset({"batch_size", "grid_rows", "grid_columns"})
