@@ -326,7 +326,7 @@ _HEADS = (
     (r"(AltCLIP|ChineseCLIP|CLIP|Siglip)Model", "zero-shot-image-classification"),
     (r"VitsModel", "text-to-audio"),
     (rf"{_READ_PICTURES_IN_TEXTS}ForConditionalGeneration", "image-text-to-text"),
-    (r"(AudioFlamingo3|MusicFlamingo|Qwen2Audio)ForConditionalGeneration", "audio-text-to-text"),
+    (r"(AudioFlamingo3|Qwen2Audio)ForConditionalGeneration", "audio-text-to-text"),
     (r"PatchTS(T|Mixer)ForPrediction", "time-series-forecasting"),
     (r"PatchTSTForClassification|PatchTSMixerForTimeSeriesClassification", "time-series-classification"),
     (r".*ForCausalLM", "text-generation"),

@@ -86,6 +86,9 @@ def test_class_with_a_head_is_never_feature_extraction(mapping: str, encoder_dec
         ("Qwen2ForRewardModel", False, None),
         ("BertForMultipleChoice", False, None),
         ("LlavaForConditionalGeneration", False, "image-text-to-text"),
+        ("Qwen2_5_VLForConditionalGeneration", False, "image-text-to-text"),
+        ("LlavaNextForConditionalGeneration", False, None),  # puts its tiles together in a way of its own
+        ("Qwen2AudioForConditionalGeneration", False, "audio-text-to-text"),
         ("WhisperForConditionalGeneration", True, "speech-seq2seq"),
         ("FooBar", False, None),
     ],
