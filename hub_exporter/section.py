@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from typing import Any
 
 from hub_exporter import clients, wording
@@ -196,7 +197,7 @@ def _usage(index: Index, job: JobResult) -> dict[str, Any]:
         ],
         "install": install_line(index, job),
         "snippet": render_snippet(index, job),
-        "ports": [_port(port) for port in (*component.inputs, *component.outputs)] if component else [],
+        "ports": [*_ports(export)] if export else [],
         "question": _question(index, job),
     }
 
@@ -279,6 +280,19 @@ def _measured(component: Component | None) -> list[str]:
     if component and component.planned_memory is not None:
         remarks.append(f"{wording.size(component.planned_memory)} of memory are planned when the program is loaded")
     return remarks
+
+
+def _ports(export: ExportOutcome) -> Iterator[str]:
+    """What every graph takes and gives; of the layers of a cache the first."""
+    for part in export.components:
+        for verb, ports in (("takes", part.inputs), ("gives", part.outputs)):
+            shown = [port for port in ports if not _OTHER_LAYER.search(port.name)]
+            more = ", and so on for every layer" if len(shown) < len(ports) else ""
+            yield f"{part.name} {verb} {'; '.join(map(_port, shown))}{more}"
+
+
+_OTHER_LAYER = re.compile(r"\.[1-9]\d*\.")
+"""In the name of a port: that it is of a layer behind the first."""
 
 
 def _port(port: Port) -> str:

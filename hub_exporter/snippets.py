@@ -205,10 +205,10 @@ def _is_plain(export: ExportOutcome, expected: dict[str, dict[str, int]]) -> boo
         part.name: {port.name: len(port.shape) for port in part.inputs if not _CACHE_PORT.fullmatch(port.name)}
         for part in export.components
     }
-    ((heads, head_dim, _), *others) = _cache_sizes(export.components[-1])
-    fixed = isinstance(heads, int) and isinstance(head_dim, int)
+    sizes = _cache_sizes(export.components[-1])
+    alike = len(sizes) == 1 and all(isinstance(heads, int) and isinstance(size, int) for heads, size, _ in sizes)
     outside = any((part.data or "").endswith(".ptd") for part in export.components)
-    return beside == expected and fixed and not others and not outside
+    return beside == expected and alike and not outside
 
 
 def _fed(export: ExportOutcome) -> list[Port]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from hub_exporter.card import merge_card, metadata, render_card, render_pull_request
-from hub_exporter.records import Toolchain
+from hub_exporter.records import Component, Toolchain
 from hub_exporter.section import BEGIN, END, QUESTIONS, render_section
 from hub_exporter.snippets import environment
 from hub_exporter.staleness import STATE, state_of
@@ -259,6 +259,23 @@ def test_generative_files_whose_answers_were_compared_have_the_command_that_asks
     assert f"{asked} --audio speech.wav\n" in render_card(hears)
     assert "hub-exporter generate" not in render_card(made_up.index(made_up.decoder(), jobs))
     assert "hub-exporter generate" not in render_card(made_up.index())
+
+
+def test_graphs_without_an_example_say_what_each_of_them_takes_and_gives():
+    cache = [f"past_key_values.{layer}.key" for layer in range(12)]
+    given = tuple(made_up.port(name, "batch_size", 4) for name in ("token_type_ids", "inputs_embeds", *cache))
+    decode = Component(name="decode", file="decode.onnx", inputs=given, outputs=(made_up.port("logits", "batch_size"),))
+    pictures = (made_up.port("pixel_values", 1, 3, 8, 8, dtype="float32"),)
+    encoder = Component(name="image_encoder", file="image_encoder.onnx", inputs=pictures, outputs=pictures)
+    export = made_up.outcome("onnx", layout="multimodal", components=(encoder, decode))
+    card = render_card(made_up.index(made_up.decoder(), (made_up.passed("onnx", export=export),)))
+
+    assert "- image_encoder takes pixel_values: float32 (1, 3, 8, 8)\n" in card
+    assert (
+        "- decode takes token_type_ids: int64 (batch_size, 4); inputs_embeds: int64 (batch_size, 4); "
+        "past_key_values.0.key: int64 (batch_size, 4), and so on for every layer\n"
+        "- decode gives logits: int64 (batch_size)\n"
+    ) in card
 
 
 def test_every_kind_of_generative_model_can_be_asked_something():

@@ -193,7 +193,7 @@ def test_inputs_that_no_example_knows_are_listed_instead():
     result = made_up.passed("onnx", export=made_up.outcome("onnx", components=(component,)))
 
     assert render_snippet(made_up.index(), result) is None
-    assert "- bbox: float32 (batch_size, 4)" in render_card(made_up.index(jobs=(result,)))
+    assert "- model takes bbox: float32 (batch_size, 4)" in render_card(made_up.index(jobs=(result,)))
 
 
 def test_there_is_no_example_without_a_tokenizer_file():
