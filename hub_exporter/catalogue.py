@@ -39,6 +39,7 @@ AXES = (
     "decoder_sequence_length",
     "text_batch_size",
     "image_batch_size",
+    "audio_batch_size",
     "height",
     "width",
     "grid_rows",
@@ -170,10 +171,18 @@ def axes_of(name: str, rank: int, beside: Iterable[str] = (), has_cache: bool = 
         return ("batch_size", "encoder_sequence_length")
     if rank == 2 and name in _TEXT_INPUTS:
         return ("text_batch_size" if "pixel_values" in beside else "batch_size", "sequence_length")
+    if name in _SOUND_INPUTS and "input_ids" in beside:
+        return _SOUND_INPUTS[name]
     axes = _INPUT_AXES.get((name, rank), ())
     return ("image_batch_size", *axes[1:]) if axes and "input_ids" in beside else axes
 
 
+_SOUND_INPUTS = {
+    "input_features": ("audio_batch_size", "feature_size", "feature_length"),
+    "input_features_mask": ("audio_batch_size", "feature_length"),
+    "feature_attention_mask": ("audio_batch_size", "feature_length"),
+}
+"""Spectrograms beside a text that asks about them -> names of their axes."""
 _TEXT_INPUTS = ("input_ids", "token_type_ids", "position_ids", "attention_mask")
 _INPUT_AXES = {
     ("pixel_values", 4): ("batch_size", "num_channels", "height", "width"),

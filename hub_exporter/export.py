@@ -188,15 +188,20 @@ def _explained(component: str, run: Callable[[], Any]) -> Any:
         ) from error
 
 
+_ADVICE = ("For C++ stack trace", "For more information, run with TORCH_LOGS", "The error above occurred when calling")
+"""Beginnings of lines with which torch advises its own developers: the first line is then what happened."""
+
+
 def last_line(error: BaseException) -> str:
-    """`Type: last line` of the innermost error of the chain that has a text."""
+    """`Type: last line` of the innermost error of the chain that has a text; the first of one that ends in advice."""
     chain = [error]
     while (cause := chain[-1].__cause__) is not None:
         chain.append(cause)
     for link in reversed(chain):
         lines = [line.strip() for line in str(link).splitlines() if line.strip()]
         if lines:
-            return f"{type(link).__name__}: {lines[-1]}"[:500]
+            said = lines[0] if any(line.startswith(_ADVICE) for line in lines) else lines[-1]
+            return f"{type(link).__name__}: {said}"[:500]
     return f"{type(chain[-1]).__name__} without a text"
 
 

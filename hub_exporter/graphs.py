@@ -33,8 +33,9 @@ DEFAULT_MAX_LENGTH = 2048
 DEFAULT_MAX_BATCH = 4
 """Rows that a bounded graph with its cache outside takes."""
 
-BESIDE_THE_SOURCE = ("decoder_sequence_length", "image_batch_size")
-"""Axes that vary whatever the processor fixes: the text of the answer, and the pictures, as many as there are texts."""
+BESIDE_THE_SOURCE = ("decoder_sequence_length", "image_batch_size", "audio_batch_size")
+"""Axes that vary whatever the processor fixes: the text of the answer, and pictures or sounds, as many as there are
+texts."""
 
 ENGINE_FLAGS = ("use_cache", "return_dict", "output_attentions", "output_hidden_states", "return_loss")
 """Captured kwargs that the engine takes out of the inputs before it traces: they have no shape."""

@@ -298,7 +298,7 @@ def asked(loaded: Loaded, pairs: Sequence[tuple[Any, str]]) -> Inputs:
     texts = [_question(loaded, text) for _, text in pairs]
     kinds = {"text_kwargs": {"padding": True}, "return_tensors": "pt"}  # some processors know no other kind
     made = processor(**items, text=texts, **kinds)
-    return _arrays({name: value.numpy() for name, value in made.items() if hasattr(value, "numpy")})
+    return _arrays({k: value.numpy() for k, value in made.items() if k != "labels" and hasattr(value, "numpy")})
 
 
 def _question(loaded: Loaded, text: str) -> str:

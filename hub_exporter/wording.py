@@ -173,6 +173,7 @@ AXES = {
     "sequence_length": "length",
     "num_channels": "channels",
     "feature_size": "features",
+    "feature_length": "frames",
     "grid_rows": "rows of tokens that a picture becomes",
     "grid_columns": "columns of tokens that a picture becomes",
 }

@@ -57,6 +57,14 @@ def test_an_error_without_a_text_is_named() -> None:
     assert last_line(AssertionError()) == "AssertionError without a text"
 
 
+def test_an_error_that_ends_in_advice_is_told_by_its_first_line() -> None:
+    error = RuntimeError(
+        "Could not guard on Eq(u0, 0)\n\nFor C++ stack trace, run with SOME_FLAG=1\n  in a file, line 4"
+    )
+
+    assert last_line(error) == "RuntimeError: Could not guard on Eq(u0, 0)"
+
+
 def test_every_failure_has_a_hint() -> None:
     assert "docs/coverage.md" in hint_for(ValueError("something new"))
     assert "NVIDIA GPU" in hint_for(RuntimeError("CUDA is not available in this environment"))
