@@ -200,7 +200,8 @@ def last_line(error: BaseException) -> str:
     for link in reversed(chain):
         lines = [line.strip() for line in str(link).splitlines() if line.strip()]
         if lines:
-            said = lines[0] if any(line.startswith(_ADVICE) for line in lines) else lines[-1]
+            advised = any(line.startswith(_ADVICE) for line in lines)
+            said = lines[0].partition(" (unhinted")[0] if advised else lines[-1]
             return f"{type(link).__name__}: {said}"[:500]
     return f"{type(chain[-1]).__name__} without a text"
 

@@ -168,8 +168,8 @@ class GridEncoder(torch.nn.Module):
 def _attention_in_windows(tower: Any, places: torch.Tensor) -> Iterator[None]:
     """Layers that look at windows of the grid get a mask, in place of an order and pieces that depend on its size;
     `places` (patches, 2) are rows and columns."""
-    window = places // (tower.window_size // tower.patch_size)
-    inside = (window[:, None] == window[None, :]).all(dim=-1)
+    row, column = (places // (tower.window_size // tower.patch_size)).unbind(dim=-1)
+    inside = (row[:, None] == row) & (column[:, None] == column)
     functional, mask = torch.nn.functional, None
     attend = functional.scaled_dot_product_attention
 
