@@ -95,7 +95,8 @@ def cell_of(subject: Subject, backend: str, options: dict[str, Any]) -> str:
     """One cell: the outcome, and of one that is not `parity` the reason."""
     result, text = outcome_of(subject, backend, options)
     if result.startswith(("failed", "mismatch")):
-        return f"{result}: {plain(text.rpartition(': ')[2])[:80]}"
+        said = text.partition("Error: ")[2] or text.rpartition(": ")[2]
+        return f"{result}: {plain(said)[:80]}"
     return result
 
 
