@@ -58,9 +58,8 @@ def test_an_error_without_a_text_is_named() -> None:
 
 
 def test_an_error_that_ends_in_advice_is_told_by_its_first_line() -> None:
-    error = RuntimeError(
-        "Could not guard on Eq(u0, 0) (unhinted: Eq(u0, 0))\n\nFor C++ stack trace, run with SOME_FLAG=1\n  in a file, line 4"
-    )
+    advice = "For C++ stack trace, run with SOME_FLAG=1\n  in a file, line 4"
+    error = RuntimeError(f"Could not guard on Eq(u0, 0) (unhinted: Eq(u0, 0))\n\n{advice}")
 
     assert last_line(error) == "RuntimeError: Could not guard on Eq(u0, 0)"
 
