@@ -35,6 +35,8 @@ LONGEST = (
     "real/test_smollm2",
     "clients/",
     "engine/test_coverage",
+    "engine/test_closed_sets",
+    "real/test_whisper",
     "real/test_minilm",
     "engine/test_locked",
     "engine/test_command",
