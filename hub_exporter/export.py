@@ -17,7 +17,7 @@ from transformers.exporters import AutoExportConfig, AutoHfExporter
 from transformers.exporters.base import ExportedComponent, ExportedModel
 
 from hub_exporter import backends, two_encoders, wording
-from hub_exporter.capture import sizes_of
+from hub_exporter.capture import Inputs, sizes_of
 from hub_exporter.catalogue import axes_of
 from hub_exporter.errors import HubExporterError, UsageError
 from hub_exporter.graphs import Graph, Request, is_free, max_length
@@ -89,6 +89,7 @@ def export(job: Job, spec: CaptureSpec, rows: Path, folder: Path, say: Callable[
             *_stated(request, fixed),
             *backend.restrictions(request, written),
             *_least(written, task.inputs),
+            *_tiles(layout, captured.inputs),
             *(["a prompt is read in one piece"] if task.layout == "multimodal" and both_ways(captured) else []),
         ),
         placeholders=placeholders(loaded.model.config) if layout == "multimodal" else {},
@@ -127,6 +128,14 @@ def _least(components: list[Component], kind: str) -> list[str]:
     least = max(part.min_length for part in components)
     what = "samples of sound" if kind == "sound" else "tokens of text"
     return [f"at least {least} {what}"] if least > 1 else []
+
+
+def _tiles(layout: str, inputs: Inputs) -> list[str]:
+    """Pictures in tiles are one axis of one graph, which no trace leaves free; encoders get the tiles in a row."""
+    pixels = inputs.get("pixel_values")
+    if layout != "uncached" or pixels is None or pixels.ndim < 5:
+        return []
+    return [f"{pixels.shape[1]} tiles of each text's pictures, of zeros where there are fewer"]
 
 
 def _copy_configs(source: Path, folder: Path) -> None:
