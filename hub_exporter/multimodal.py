@@ -13,10 +13,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from transformers.cache_utils import DynamicCache
+from transformers.exporters.utils import patch_attributes
 
 from hub_exporter.errors import HubExporterError
 from hub_exporter.mixed_prompt import FEATURES
@@ -36,7 +36,11 @@ def placeholders(config: Any) -> dict[str, int]:
         component: (getattr(config, f"{sense}_token_id", None), getattr(config, f"{sense}_token_index", None))
         for component, sense in (("image_encoder", "image"), ("audio_encoder", "audio"))
     }
-    return {component: int(next(id for id in ids if id is not None)) for component, ids in named.items() if any(ids)}
+    return {
+        component: int(next(id for id in ids if id is not None))
+        for component, ids in named.items()
+        if set(ids) - {None}
+    }
 
 
 def encoder(model: Any, component: str, inputs: Tensors) -> torch.nn.Module:
@@ -77,12 +81,14 @@ class Encoder(torch.nn.Module):
 
     def forward(self, **inputs: torch.Tensor) -> Tensors:
         """Encode a batch."""
-        projector = getattr(self._inner, self._name)
-        with mock.patch.dict(vars(self._inner), {self._name: _stop}):  # found before the module of that name
-            try:
-                self._begin(inputs)
-            except _Reached as reached:
-                hidden = reached.hidden
+        projector, attributes = getattr(self._inner, self._name), vars(self._inner)
+        attributes[self._name] = _stop  # found before the module of that name
+        try:
+            self._begin(inputs)
+        except _Reached as reached:
+            hidden = reached.hidden
+        finally:
+            del attributes[self._name]
         return {self._gives: projector(*hidden)}
 
     def _begin(self, inputs: Tensors) -> None:
@@ -152,7 +158,8 @@ class GridEncoder(torch.nn.Module):
         bounds = torch.arange(2) * count  # of pieces of attention: one, the picture
         told = {"grid_thw": None, "position_ids": places, "cu_seqlens": bounds}
         with contextlib.ExitStack() as stack:
-            stack.enter_context(mock.patch.object(self._tower.patch_embed, "forward", self._embed))
+            embed = (self._tower.patch_embed, "forward", lambda original: self._embed)
+            stack.enter_context(patch_attributes([embed]))
             if hasattr(self._tower, "fullatt_block_indexes"):
                 told |= {"window_index": torch.arange(rows * columns), "cu_window_seqlens": bounds}
                 stack.enter_context(_attention_in_windows(self._tower, places))
@@ -168,25 +175,25 @@ class GridEncoder(torch.nn.Module):
 def _attention_in_windows(tower: Any, places: torch.Tensor) -> Iterator[None]:
     """Layers that look at windows of the grid get a mask, in place of an order and pieces that depend on its size;
     `places` (patches, 2) are rows and columns."""
-    row, column = (places // (tower.window_size // tower.patch_size)).unbind(dim=-1)
+    share = tower.spatial_merge_size
+    row, column = (places // (tower.window_size // share // tower.patch_size * share)).unbind(dim=-1)
     inside = (row[:, None] == row) & (column[:, None] == column)
-    functional, mask = torch.nn.functional, None
-    attend = functional.scaled_dot_product_attention
+    mask = None
 
     def enter(number: int) -> None:
         nonlocal mask
         mask = None if number in tower.fullatt_block_indexes else inside
 
-    def masked(query: Any, key: Any, value: Any, attn_mask: Any = None, **settings: Any) -> Any:
-        return attend(query, key, value, mask, **settings)
+    def masked(attend: Any) -> Any:
+        return lambda query, key, value, attn_mask=None, **settings: attend(query, key, value, mask, **settings)
 
     with contextlib.ExitStack() as stack:
         for number, block in enumerate(tower.blocks):
             hook = block.register_forward_pre_hook(lambda block, inputs, number=number: enter(number))
             stack.callback(hook.remove)
-        stack.enter_context(mock.patch.object(functional, "scaled_dot_product_attention", masked))
         # The patches keep their order, which is its own inverse; ExecuTorch cannot sort.
-        stack.enter_context(mock.patch.object(torch, "argsort", lambda order: order))
+        order = (torch, "argsort", lambda original: lambda order: order)
+        stack.enter_context(patch_attributes([(torch.nn.functional, "scaled_dot_product_attention", masked), order]))
         yield
 
 
