@@ -49,7 +49,11 @@ def test_an_encoder_decoder_is_closed_and_its_example_translates(
     assert spoken.count(" -> ") == rows, spoken
 
 
-@pytest.mark.parametrize("backend", DEFAULT_BACKENDS)
+FIRST_THREE = ("onnx", "openvino", "dynamo")
+"""Real Whisper runs on ExecuTorch too, and docs/coverage.md has been there with LLaVA: a minute each is saved here."""
+
+
+@pytest.mark.parametrize("backend", FIRST_THREE)
 def test_a_model_that_reads_pictures_answers_as_generate_does(
     backend: str, subject_named: Callable[[str], Subject], tmp_path: Path
 ) -> None:
@@ -92,7 +96,7 @@ def test_a_question_about_a_picture_of_any_size_or_a_sound_is_answered_as_by_gen
     assert spoken == said(model, asked(model, [(item, "What is it?")]), model.processor.tokenizer, 12)
 
 
-@pytest.mark.parametrize("backend", DEFAULT_BACKENDS)
+@pytest.mark.parametrize("backend", FIRST_THREE)
 def test_a_model_that_hears_answers_as_generate_does(
     backend: str, subject_named: Callable[[str], Subject], tmp_path: Path
 ) -> None:
