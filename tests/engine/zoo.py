@@ -845,15 +845,14 @@ UNCHECKED = ("albert", "electra", "mpnet", "qwen2", "phi3", "olmo2", "stablelm",
 
 CHECKED = {
     **dict.fromkeys(UNCHECKED, ()),
-    **dict.fromkeys(("bert", "llama", "gemma3-text", "mamba", "vit"), ALL),
-    **dict.fromkeys(("wav2vec2-ctc", "clip"), ("onnx", "openvino", "dynamo")),
+    **dict.fromkeys(("llama", "mamba"), ALL),
+    **dict.fromkeys(("bert", "gemma3-text", "vit", "wav2vec2-ctc", "clip"), ("onnx", "openvino", "dynamo")),
     **dict.fromkeys(("modernbert", "qwen3", "detr", "vits"), ("onnx", "dynamo")),
-    **dict.fromkeys(("gpt2", "mixtral", "hubert"), ("executorch-xnnpack", "dynamo")),
+    **dict.fromkeys(("gpt2", "mixtral"), ("executorch-xnnpack", "dynamo")),
 }
 """Kinds that stand for many, and the backends that the tests run them through."""
 
 WHOLE_TOO = (
-    ("llama", "onnx"),
     ("mamba", "dynamo"),
     ("t5", "openvino"),
     ("whisper", "dynamo"),
