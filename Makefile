@@ -42,7 +42,7 @@ demo-hub: $(READY) ## Publish the tiny model to a Hub on this machine, as a comm
 
 # One thread for each worker: two workers with all cores each are slower than one. A file's tests stay in one
 # worker, so that what its fixtures exported is made once; the longest files come first (tests/conftest.py).
-test: $(READY) ## Check the style and run all tests (about half an hour on two cores), or TESTS="tests/unit ..."
+test: $(READY) ## Check the style and run all tests (over half an hour on two cores), or TESTS="tests/unit ..."
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
@@ -57,7 +57,7 @@ format: $(READY) ## Sort imports and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-coverage: $(READY) ## Run every kind of the zoo through every backend and write docs/coverage.md; two hours
+coverage: $(READY) ## Run every kind of the zoo through every backend and write docs/coverage.md; hours
 	$(BIN)/python tests/engine/coverage.py --write
 
 bench: $(READY) ## Measure what hub-exporter costs over calling the engine; MODELS="minilm smollm2 FOLDER"

@@ -208,14 +208,14 @@ class Whole(torch.nn.Module):
         super().__init__()
         self.model, self.config = model, model.config
         name = projector_name(model, "image_encoder") if "image_encoder" in placeholders(model.config) else None
-        self._projectors = [getattr(inner(model), name)] if name else []
+        self._projector = getattr(inner(model), name) if name else None
 
     def forward(self, **inputs: torch.Tensor) -> Tensors:
         """Answer a batch. The engine sets `use_cache` in the model's configuration, which the language model does not
         read."""
         with contextlib.ExitStack() as stack:
-            for projector in self._projectors:
-                hook = projector.register_forward_hook(lambda module, inputs, output: output[None])
+            if self._projector is not None:
+                hook = self._projector.register_forward_hook(lambda module, inputs, output: output[None])
                 stack.callback(hook.remove)
             return {"logits": self.model(**inputs, use_cache=False).logits}
 

@@ -13,10 +13,10 @@ from hub_exporter.records import Index, JobResult, ModelReport, from_json
 CPU_BACKENDS = ("onnx", "openvino", "executorch-xnnpack", "dynamo")
 
 
-def exported(source: Path, target: Path, backends: tuple[str, ...] = CPU_BACKENDS, *flags: str) -> Index:
-    """Export with the built-in rows and all other defaults but for `flags`; everything must pass."""
+def exported(source: Path, target: Path, backends: tuple[str, ...] = CPU_BACKENDS) -> Index:
+    """Export with the built-in rows and all other defaults; everything must pass."""
     command = [sys.executable, "-m", "hub_exporter", "export", str(source), "--to", str(target)]
-    command += ["--backends", ",".join(backends), *flags]
+    command += ["--backends", ",".join(backends)]
     done = subprocess.run([*command, "--dataset", "builtin", "--json"], stdout=subprocess.PIPE, check=False)
     (report,) = msgspec.json.decode(done.stdout, type=tuple[ModelReport, ...])
     assert done.returncode == 0, [result.reason for result in report.results]

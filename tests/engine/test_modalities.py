@@ -12,11 +12,13 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from pipeline import Subject
 
 from hub_exporter.catalogue import BACKENDS
-from hub_exporter.inputs import Captured, fixed_words
-from hub_exporter.loading import load
+from hub_exporter.export import _tiles
+from hub_exporter.inputs import Captured, asked, both_ways, fixed_words
+from hub_exporter.loading import Loaded, load, processors
 from hub_exporter.records import ExportOutcome, Index, JobResult
 from hub_exporter.snippets import render_snippet
 from hub_exporter.voices import traceable
@@ -66,6 +68,35 @@ def test_what_the_processor_fixes_in_words(free: set[str], inputs: dict[str, tup
     arrays = {name: np.zeros(shape) for name, shape in inputs.items()}
 
     assert "; ".join(fixed_words(Captured(arrays, frozenset(free)))) == words
+
+
+def test_what_a_prompt_with_pictures_cannot_do_is_stated() -> None:
+    tiles = {"pixel_values": np.zeros((2, 5, 3, 8, 8)), "input_ids": np.zeros((2, 9))}
+    kinds = {"pixel_values": np.zeros((2, 3, 8, 8)), "token_type_ids": np.zeros((2, 9))}
+
+    assert _tiles("uncached", tiles) == ["5 tiles of each text's pictures, of zeros where there are fewer"]
+    assert _tiles("multimodal", tiles) == _tiles("uncached", kinds) == []
+    assert [both_ways(Captured(inputs)) for inputs in (kinds, tiles)] == [True, False]
+
+
+@pytest.mark.parametrize("kind", ["smolvlm", "qwen2-vl"])
+def test_a_processor_that_reads_videos_too_makes_a_turn_of_a_chat_without_torchvision(
+    kind: str, subject_named: Named, tmp_path: Path
+) -> None:
+    model = subject_named(kind).model
+    folder = shutil.copytree(model.folder, tmp_path / "model")
+    image = "<image>" if kind == "smolvlm" else "<|image_pad|>"
+    turn = "{% for part in messages[0].content %}{{ image if part.type == 'image' else part.text }}{% endfor %} So"
+    (folder / "chat_template.jinja").write_text(turn.replace("image if", f"'{image}' if"), "utf-8")
+    made = processors(msgspec.structs.replace(model, folder=str(folder)), "picture in text", [])
+
+    inputs = asked(Loaded(model=None, notes=(), **made), [(Image.new("RGB", (60, 40)), "What is it?")])
+
+    ids = inputs["input_ids"][0]
+    assert (ids == made["tokenizer"].convert_tokens_to_ids(image)).sum() > 1, (
+        "the placeholder is as long as the picture"
+    )
+    assert made["tokenizer"].decode(ids).endswith("is it? So")
 
 
 def test_an_axis_that_does_not_move_and_is_not_stated_is_a_mismatch(subject_named: Named) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from real_exports import CPU_BACKENDS, exported
+from real_exports import CPU_BACKENDS, exported, level
 from whisper_tiny import SENTENCE, speak, whisper_tiny
 
 from hub_exporter import backends, media
@@ -54,7 +54,7 @@ def heard(tmp_path_factory: pytest.TempPathFactory) -> Heard:
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Index]:
     folder = tmp_path_factory.mktemp("whisper") / "out"
-    return folder, exported(whisper_tiny(), folder, CPU_BACKENDS, "--no-verify")  # which is what the test does
+    return folder, exported(whisper_tiny(), folder)
 
 
 @pytest.mark.parametrize("backend", CPU_BACKENDS)
@@ -64,6 +64,7 @@ def test_a_spoken_sentence_is_transcribed_as_the_model_does(
     folder, index = target
     (job,) = (job for job in index.jobs if job.backend == backend)
 
+    assert level(job) == "parity"
     assert "morning" in heard.text
     assert heard.tokens[-1] == END
     assert list(chosen(folder, job, heard.features)) == heard.tokens
